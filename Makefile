@@ -1,0 +1,51 @@
+# Needs Python >= 3.11, pip and make; every target sets up what it uses.
+#   make test PYTHON=python3.12    another interpreter (after `make clean`)
+#   make test JOBS=8               more test workers
+PYTHON ?= python3
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+INSTALLED := $(VENV)/.installed
+INSTALLED_BENCH := $(VENV)/.installed-bench
+
+.PHONY: help test lint demo bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make test    ruff, basedpyright and pytest"
+	@echo "make lint    ruff and basedpyright alone"
+	@echo "make demo    train a small network under shared and flipout noise"
+	@echo "make bench   run the benchmarks, append rows to benchmarks/results.csv"
+	@echo "make clean   remove the environment, caches and build outputs"
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[dev,experiments]'
+	@touch $@
+
+# --no-deps: bayesian-torch declares torchvision and tensorboard, but its layers import only torch, and a torchvision
+# that matches the torch build in use may not exist.
+$(INSTALLED_BENCH): $(INSTALLED)
+	$(PIP) --no-deps bayesian-torch
+	@touch $@
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+
+# One thread per worker: the tests' tensors are small, so processes share the cores better than threads do.
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+demo: $(INSTALLED)
+	$(BIN)/python -m flipout.demo
+
+bench: $(INSTALLED_BENCH)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

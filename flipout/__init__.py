@@ -1,0 +1,46 @@
+"""Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
+
+from . import errors, nn
+from .convert import freeze, perturb, register
+from .distributions import (
+    Distribution,
+    DropConnect,
+    Gaussian,
+    LearnedDistribution,
+    MeanField,
+    MultiplicativeGaussian,
+    Rademacher,
+)
+from .nn.contexts import example_weights, hold, sampling, using
+from .nn.tape import checkpoint
+from .schemes import Flipout, Independent, LocalReparam, Scheme, Shared
+from .summary import Summary, summary
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Distribution",
+    "DropConnect",
+    "Flipout",
+    "Gaussian",
+    "Independent",
+    "LearnedDistribution",
+    "LocalReparam",
+    "MeanField",
+    "MultiplicativeGaussian",
+    "Rademacher",
+    "Scheme",
+    "Shared",
+    "Summary",
+    "checkpoint",
+    "errors",
+    "example_weights",
+    "freeze",
+    "hold",
+    "nn",
+    "perturb",
+    "register",
+    "sampling",
+    "summary",
+    "using",
+]

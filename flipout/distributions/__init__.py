@@ -1,0 +1,16 @@
+"""WHAT noise: ΔW given the mean W̄."""
+
+from .base import Distribution, LearnedDistribution
+from .dropconnect import DropConnect, Rademacher
+from .gaussian import Gaussian, MultiplicativeGaussian
+from .mean_field import MeanField
+
+__all__ = [
+    "Distribution",
+    "DropConnect",
+    "Gaussian",
+    "LearnedDistribution",
+    "MeanField",
+    "MultiplicativeGaussian",
+    "Rademacher",
+]

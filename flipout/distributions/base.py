@@ -1,0 +1,98 @@
+"""WHAT noise: ΔW given the mean W̄, always as a spread times standard noise that can be made again."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgument
+from ..random import Stream
+
+
+class Distribution(ABC):
+    """ΔŴ = spread(W̄) ∘ noise. Subclasses say both, and what schemes may rely on."""
+
+    symmetric: bool = False  # ΔW and −ΔW have the same distribution: flipout may flip it
+    gaussian: bool = False  # noise is N(0, 1): local reparameterisation may sum it
+
+    @abstractmethod
+    def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
+        """The scale of the noise, broadcastable to the mean; differentiable in it and in the learned Parameters."""
+
+    @abstractmethod
+    def noise(self, stream: Stream) -> Tensor:
+        """Standard noise: mean 0, nothing learned."""
+
+    def named(self, name: str) -> Self:
+        """This distribution for one Parameter: fields given as {glob: value} are looked up by its name."""
+        if not dataclasses.is_dataclass(self):
+            return self
+        chosen = {
+            field.name: _lookup(value, name, f"{type(self).__name__}({field.name}={{…}})")
+            for field in dataclasses.fields(self)
+            if isinstance(value := getattr(self, field.name), Mapping)
+        }
+        return dataclasses.replace(self, **chosen) if chosen else self
+
+
+class LearnedDistribution(Distribution):
+    """A distribution with Parameters of its own beside each perturbed one."""
+
+    @abstractmethod
+    def initial(self, mean: Tensor) -> dict[str, Tensor]:
+        """Suffix → initial value: `weight` gets `weight_<suffix>`, handed to `spread` as `<suffix>=`."""
+
+
+def _lookup(table: Mapping[str, Any], name: str, what: str) -> Any:
+    for pattern, value in table.items():
+        if fnmatchcase(name, pattern):
+            return value
+    raise InvalidArgument(
+        f"{what}: no pattern of {list(table)} matches Parameter '{name}'. Add one, or '*' as the last."
+    )
+
+
+def check_std(std: Any, what: str) -> None:
+    values = list(std.values()) if isinstance(std, Mapping) else [std]
+    for value in values:
+        number = torch.as_tensor(value, dtype=torch.float64)
+        if not bool((torch.isfinite(number) & (number >= 0)).all()):
+            raise InvalidArgument(f"{what}: std={value} given; a standard deviation is a finite number ≥ 0.")
+
+
+def scale(std: float | Tensor, mean: Tensor) -> Tensor:
+    return std.to(mean) if isinstance(std, Tensor) else mean.new_full((), std)
+
+
+class _Replayed(torch.autograd.Function):
+    """spread ∘ noise, which keeps nothing for backward but the streams' starting points."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(spread: Tensor, start: Tensor, distribution: Distribution, shape: tuple[int, ...]) -> Tensor:
+        return spread * distribution.noise(Stream(start, shape, spread.dtype))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        spread, start, ctx.distribution, ctx.shape = inputs
+        ctx.spread_shape = spread.shape
+        ctx.save_for_backward(start)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (start,) = ctx.saved_tensors
+        (grad,) = grads
+        noise = ctx.distribution.noise(Stream(start, ctx.shape, grad.dtype))
+        return (grad * noise).sum_to_size(ctx.spread_shape), None, None, None
+
+
+def sample(distribution: Distribution, spread: Tensor, start: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """ΔŴ of `shape` for each starting point."""
+    if spread.requires_grad and not torch.compiler.is_compiling():
+        return _Replayed.apply(spread, start, distribution, shape)  # pyright: ignore[reportReturnType]
+    return spread * distribution.noise(Stream(start, shape, spread.dtype))

@@ -1,0 +1,53 @@
+"""A Gaussian whose standard deviation is learned: the factorised variational posterior."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InvalidArgument
+from ..random import Stream
+from .base import LearnedDistribution
+
+
+def inverse_softplus(std: Tensor) -> Tensor:
+    """ρ with softplus(ρ) = std, exact for tiny and for large std."""
+    return std + torch.log(-torch.expm1(-std))
+
+
+@dataclass(frozen=True, eq=False)
+class MeanField(LearnedDistribution):
+    """ΔW ~ N(0, softplus(ρ)²) with ρ a Parameter (`weight_rho`) beside the mean.
+
+    The initial standard deviation is `std`, or `relative` · |W̄| (floored at `least`, so that a zero weight can learn).
+    """
+
+    std: float | None = None
+    relative: float | None = None
+    least: float = 1e-6
+    symmetric = True
+    gaussian = True
+
+    def __post_init__(self) -> None:
+        if self.std is not None and self.relative is not None:
+            raise InvalidArgument(f"MeanField: std={self.std} and relative={self.relative} given; give one of them.")
+        for name in ("std", "relative", "least"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InvalidArgument(f"MeanField: {name}={value} given; an initial {name} is a finite number > 0.")
+
+    def initial(self, mean: Tensor) -> dict[str, Tensor]:
+        exact = mean.detach().double()
+        if self.relative is not None:
+            std = (exact.abs() * self.relative).clamp_min(self.least)
+        else:
+            std = torch.full_like(exact, math.log1p(math.exp(-3.0)) if self.std is None else self.std)
+        return {"rho": inverse_softplus(std).to(mean.dtype)}
+
+    def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
+        return F.softplus(learned["rho"])
+
+    def noise(self, stream: Stream) -> Tensor:
+        return stream.normal()

@@ -1,0 +1,95 @@
+"""A draw: which sample of the weights a forward pass sees."""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from .errors import ExampleCount, InvalidArgument
+from .random import key_schedule
+
+
+@dataclass(eq=False)
+class Draw:
+    """Seeds, the index of the first example, rows per example, examples per base; and who counted the examples.
+
+    `rank` sets data-parallel ranks apart: their examples follow each other, and their bases are folded with it
+    unless `share_base`.
+    """
+
+    base_keys: Tensor
+    sign_keys: Tensor
+    first: int = 0
+    rows: int = 1
+    group: int | None = None
+    antithetic: bool = False
+    rank: int = 0
+    share_base: bool = False
+    examples: int | None = field(default=None, init=False)
+    counted_by: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        for name, least in (("first", 0), ("rows", 1), ("group", 1)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise InvalidArgument(f"{name}={value!r}: a draw needs an integer {name} of at least {least}.")
+
+    def count(self, rows: int, layer: str) -> int:
+        """The number of examples in `rows` rows; the first layer that asks fixes it for the whole draw."""
+        if rows % self.rows:
+            raise ExampleCount(
+                f"{layer}: an input of {rows} rows does not split into examples of rows={self.rows} rows each. "
+                f"Give this draw a multiple of {self.rows} rows, or hold with another rows=…."
+            )
+        examples = rows // self.rows
+        if self.examples is None:
+            self.examples, self.counted_by = examples, layer
+        elif self.examples != examples:
+            raise ExampleCount(
+                f"{layer}: the input has {examples} examples, but this draw has {self.examples} "
+                f"(fixed by {self.counted_by}). One draw serves one batch, and every perturbed layer must see the "
+                "same examples. If time, tokens or windows were folded into the batch dimension, keep them apart, "
+                "as (N, T, F), or name the example's dimension with perturb(…, batch_dim=…); for the next part of "
+                "a batch under the same draw use hold(model, seed=…, first=…)."
+            )
+        return examples
+
+    @property
+    def offset(self) -> int:
+        """The index of the first example here."""
+        return self.first + self.rank * (self.examples or 0)
+
+    @property
+    def fold(self) -> int:
+        return 0 if self.share_base else self.rank
+
+    def to(self, device: torch.device) -> "Draw":
+        if self.base_keys.device == device:
+            return self
+        moved = replace(self, base_keys=self.base_keys.to(device), sign_keys=self.sign_keys.to(device))
+        moved.examples, moved.counted_by = self.examples, self.counted_by
+        return moved
+
+
+def from_seed(seed: int | Tensor, sign_seed: int | Tensor | None = None, device: torch.device | None = None, **fields):
+    """A draw that anyone with the seed can replay."""
+    base = key_schedule(_seed_tensor(seed, device))
+    return Draw(base, base if sign_seed is None else key_schedule(_seed_tensor(sign_seed, device)), **fields)
+
+
+def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
+    if isinstance(seed, Tensor):
+        if seed.dim() or seed.dtype != torch.int64:
+            raise InvalidArgument(
+                f"seed: expected an int or a 0-dim int64 tensor, got {seed.dtype} {tuple(seed.shape)}."
+            )
+        return seed
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise InvalidArgument(f"seed={seed!r}: expected an int or a 0-dim int64 tensor.")
+    wrapped = (seed + 2**63) % 2**64 - 2**63
+    return torch.full((), wrapped, dtype=torch.int64, device=device)
+
+
+def fresh_seed(device: torch.device) -> Tensor:
+    """One number read from torch's global generator of that device."""
+    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device)

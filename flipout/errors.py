@@ -1,0 +1,57 @@
+"""Named refusals. Every message says what was given, what was expected, and the line that fixes it."""
+
+
+class FlipoutError(Exception):
+    """Base of every error that this library raises on purpose."""
+
+
+class InvalidArgument(FlipoutError, ValueError):
+    """An argument is outside of what it may be (negative std, p = 1, unknown scheme name)."""
+
+
+class AsymmetricDistribution(FlipoutError, ValueError):
+    """Flipout needs a distribution that is symmetric about 0. Never possible otherwise."""
+
+
+class NotGaussian(FlipoutError, ValueError):
+    """Local reparameterisation needs Gaussian noise. Never possible otherwise."""
+
+
+class SampledPerPosition(FlipoutError, ValueError):
+    """Local reparameterisation would sample every position separately, and nobody asked for that."""
+
+
+class WeightReused(FlipoutError, ValueError):
+    """Local reparameterisation on a weight that several layers use. Never possible."""
+
+
+class ExampleCount(FlipoutError, ValueError):
+    """A layer met another number of examples than the draw has."""
+
+
+class InvalidInput(FlipoutError, ValueError):
+    """An input tensor has the wrong dtype or shape for the layer."""
+
+
+class UnknownParameter(FlipoutError, ValueError):
+    """`where` names a Parameter that no known layer can perturb, or names nothing."""
+
+
+class AlreadyPerturbed(FlipoutError, ValueError):
+    """`where` names a Parameter that is perturbed already."""
+
+
+class Unsupported(FlipoutError, ValueError):
+    """A layer has an option or a parametrisation under which its weights cannot be perturbed."""
+
+
+class NoExampleWeights(FlipoutError, RuntimeError):
+    """There are no per-example weights to return."""
+
+
+class NotPerturbed(FlipoutError, ValueError):
+    """A model without perturbed layers was given where one with them is needed."""
+
+
+class AmbiguousReplay(FlipoutError, RuntimeError):
+    """A checkpoint recomputes a block and the draw of its forward pass cannot be known."""

@@ -1,0 +1,142 @@
+"""Multi-head attention with stochastic projections: four linear ops around torch's own attention."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InvalidInput
+from ..ops.linear import Linear
+from ..perturbation import Part
+from .base import Perturbations, Perturbed
+
+
+class MultiheadAttention(Perturbed, nn.MultiheadAttention):
+    """`torch.nn.MultiheadAttention`; the example's dimension follows `batch_first`."""
+
+    torch_type = nn.MultiheadAttention
+    default = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight")
+    optional = ("in_proj_bias", "out_proj.bias")
+    vectors = ("in_proj_bias", "out_proj.bias")
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        if not self.noisy:
+            return nn.MultiheadAttention.forward(
+                self, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+        if is_causal and attn_mask is None:
+            raise InvalidInput(
+                f"{self.label}: is_causal=True is only a hint about attn_mask; give the mask itself too."
+            )
+        self._check(query, key, value)
+        batched, batch_dim = query.dim() == 3, 0 if self.batch_first else 1
+        same = (key is query, value is key)
+        q = query.movedim(batch_dim, 0) if batched else query.unsqueeze(0)
+        k = q if same[0] else (key.movedim(batch_dim, 0) if batched else key.unsqueeze(0))
+        v = k if same[1] else (value.movedim(batch_dim, 0) if batched else value.unsqueeze(0))
+        if not batched and key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+
+        first = self.in_proj_weight if self._qkv_same_embed_dim else self.q_proj_weight
+        noise = self.perturbations(q, self.compute_dtype(query, first))
+        q, k, v = self._project(noise, q, k, v)
+        mask = self._mask(attn_mask, key_padding_mask, q, k)
+        k, v, mask = self._extend(k, v, mask)
+        q, k, v = (t.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for t in (q, k, v))
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
+            probabilities = (scores if mask is None else scores + mask).softmax(-1)
+            weights = F.dropout(probabilities, dropout)
+            y = weights @ v
+            weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+        y = self._output(noise, y.transpose(1, 2).flatten(2))
+        if not batched:
+            return y.squeeze(0), None if weights is None else weights.squeeze(0)
+        return y.movedim(0, batch_dim), weights
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        for name, t, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
+            if t.dim() not in (2, 3) or t.dim() != query.dim() or t.shape[-1] != width:
+                raise InvalidInput(
+                    f"{self.label}: {name} of shape {tuple(t.shape)}; expected {'(N, L, ' if self.batch_first else '(L, N, '}"
+                    f"{width}) or (L, {width}), with the same number of dimensions as the query."
+                )
+
+    def _project(self, noise: Perturbations, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        width, bias = self.embed_dim, self._input_bias(noise)
+        if not self._qkv_same_embed_dim:
+            inputs = ((q, "q_proj_weight"), (k, "k_proj_weight"), (v, "v_proj_weight"))
+            made = [noise.product(Linear(x.shape[-1], width), x, name, None) for x, name in inputs]
+        elif q is k and k is v:
+            made = noise.product(Linear(width, 3 * width), q, "in_proj_weight", None).chunk(3, -1)
+        else:
+            op = Linear(width, width)
+            parts = [Part(i * width, width, 3 * width) for i in range(3)]
+            made = [
+                noise.product(op, x, "in_proj_weight", None, part) for x, part in zip((q, k, v), parts, strict=True)
+            ]
+        if bias is not None:
+            made = [x + b for x, b in zip(made, bias, strict=True)]
+        return made[0], made[1], made[2]
+
+    def _input_bias(self, noise: Perturbations) -> tuple[Tensor, ...] | None:
+        """The three biases, each (rows or 1, 1, width)."""
+        return None if self.in_proj_bias is None else noise.vector("in_proj_bias").unsqueeze(1).chunk(3, -1)
+
+    def _output(self, noise: Perturbations, y: Tensor) -> Tensor:
+        y = noise.product(Linear(self.embed_dim, self.embed_dim), y, "out_proj.weight", None)
+        return y if self.out_proj.bias is None else y + noise.vector("out_proj.bias").unsqueeze(1)
+
+    def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+        """Both masks as one that is added to the scores, broadcastable to (N, heads, L, S)."""
+        rows, (length, source) = q.shape[0], (q.shape[1], k.shape[1])
+        merged = None
+        if attn_mask is not None:
+            wide = attn_mask.dim() == 3
+            if attn_mask.shape != ((rows * self.num_heads, length, source) if wide else (length, source)):
+                raise InvalidInput(
+                    f"{self.label}: attn_mask of shape {tuple(attn_mask.shape)}; expected ({length}, {source}) or "
+                    f"({rows * self.num_heads}, {length}, {source})."
+                )
+            merged = _additive(attn_mask.unflatten(0, (rows, -1)) if wide else attn_mask, q.dtype)
+        if padding is not None:
+            if padding.shape != (rows, source):
+                raise InvalidInput(
+                    f"{self.label}: key_padding_mask of shape {tuple(padding.shape)}; expected ({rows}, {source})."
+                )
+            hidden = _additive(padding, q.dtype).view(rows, 1, 1, source)
+            merged = hidden if merged is None else merged + hidden
+        return merged
+
+    def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """`add_bias_kv` and `add_zero_attn`: further keys that nothing masks."""
+        rows, extra = k.shape[0], 0
+        if self.bias_k is not None and self.bias_v is not None:
+            k = torch.cat((k, self.bias_k.to(k.dtype).expand(rows, -1, -1)), 1)
+            v = torch.cat((v, self.bias_v.to(v.dtype).expand(rows, -1, -1)), 1)
+            extra += 1
+        if self.add_zero_attn:
+            k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+            extra += 1
+        return k, v, mask if mask is None or not extra else F.pad(mask, (0, extra))
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype == torch.bool:
+        return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf)
+    return mask.to(dtype)

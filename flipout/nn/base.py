@@ -1,0 +1,246 @@
+"""What every perturbed layer has: a plan of its noise, and the way from a Parameter to its perturbation."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..distributions import Distribution, LearnedDistribution
+from ..draw import Draw, fresh_seed
+from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupported
+from ..ops.base import Op
+from ..perturbation import Part, Perturbation
+from ..schemes import Scheme, scheme_of
+from .root import Root, recomputing
+from .tape import Tape, decided
+
+Where = str | Iterable[str] | Callable[[str], bool]
+
+
+def matcher(where: Where) -> Callable[[str], bool]:
+    """A glob, several globs, or a predicate, as a predicate over Parameter names."""
+    if callable(where):
+        return where
+    patterns = [where] if isinstance(where, str) else list(where)
+    if not all(isinstance(pattern, str) for pattern in patterns):
+        raise InvalidArgument(
+            f"where={where!r}: expected a glob, a list of globs, or a predicate over Parameter names."
+        )
+    return lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def own_parameter(layer: nn.Module, name: str) -> nn.Parameter | None:
+    """The Parameter of that (dotted) name, None where there is none or it is computed (parametrised)."""
+    owner, _, local = name.rpartition(".")
+    return layer.get_submodule(owner)._parameters.get(local)
+
+
+def parameter_key(name: str) -> int:
+    """61 bits that stand for a Parameter's name, the same in every process."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 3
+
+
+@dataclass(eq=False)
+class Plan:
+    """The noise of one layer."""
+
+    distributions: dict[str, Distribution]
+    scheme: Scheme
+    keys: dict[str, int]  # Parameter → what its signs are keyed by: its name in the root, hashed
+    label: str = ""  # the layer's name in its root, for messages
+    root: Root = field(default_factory=Root)
+    rooted: bool = False  # the root is a module around this layer, and `keys` are of its names
+    learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of the learned ones beside
+    quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
+    batch_dim: int = 0
+    sampling: int = 0
+    held: list[tuple[Draw, dict[str, int]]] = field(default_factory=list)
+    alone_since: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles start outside of every context."""
+        return {**self.__dict__, "sampling": 0, "held": [], "alone_since": None}
+
+
+class Perturbed(nn.Module):
+    """Mixed into a torch layer, before it. The torch layer's Parameters are the means."""
+
+    torch_type: ClassVar[type[nn.Module]]
+    default: ClassVar[tuple[str, ...]] = ()  # Parameters perturbed unless `where` says otherwise
+    optional: ClassVar[tuple[str, ...]] = ()  # Parameters perturbed only where `where` names them
+    vectors: ClassVar[tuple[str, ...]] = ("bias",)  # those with one sign per element
+    refused: ClassVar[dict[str, str]] = {}  # options of the torch layer under which it cannot be perturbed → why
+    refused_schemes: ClassVar[dict[str, str]] = {}  # scheme → never / not yet / use this instead
+
+    plan: Plan
+
+    def __init__(
+        self,
+        *args: Any,
+        distribution: Distribution,
+        scheme: str | Scheme = "flipout",
+        where: Where | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """The torch layer's own arguments, and its noise. A layer made by hand is its own root."""
+        super().__init__(*args, **kwargs)
+        label = type(self).__name__
+        self.check_options(self, label)
+        chosen = matcher(self.default if where is None else where)
+        names = [name for name in self.perturbable(self) if chosen(name)]
+        if not names:
+            raise UnknownParameter(f"{label}: where={where!r} names none of its Parameters {self.perturbable(self)}.")
+        named = {name: distribution.named(name) for name in names}
+        self.set_plan(Plan(named, scheme_of(scheme), {name: parameter_key(name) for name in names}))
+        for name, own in named.items():
+            if isinstance(own, LearnedDistribution):
+                initial = own.initial(attrgetter(name)(self))
+                self.learn(name, {suffix: nn.Parameter(value) for suffix, value in initial.items()})
+
+    @classmethod
+    def perturbable(cls, layer: nn.Module) -> list[str]:
+        return [name for name in cls.default + cls.optional if own_parameter(layer, name) is not None]
+
+    @classmethod
+    def check_options(cls, layer: nn.Module, label: str) -> None:
+        for option, why in cls.refused.items():
+            value = getattr(layer, option)
+            if value is not None and value is not False:
+                raise Unsupported(f"{label}: {option}={value} given; {why}")
+
+    @classmethod
+    def check_scheme(cls, scheme: Scheme, distributions: dict[str, Distribution], label: str) -> None:
+        if scheme.name in cls.refused_schemes:
+            raise Unsupported(f"{label}: scheme '{scheme.name}' given; {cls.refused_schemes[scheme.name]}")
+        for name, distribution in distributions.items():
+            scheme.check(distribution, f"{label}.{name}")
+
+    def set_plan(self, plan: Plan) -> None:
+        self.check_scheme(plan.scheme, plan.distributions, plan.label or type(self).__name__)
+        self.plan = plan
+
+    def learn(self, name: str, learned: dict[str, nn.Parameter]) -> None:
+        """Register what the distribution of Parameter `name` learns, beside it."""
+        self.plan.learned[name] = tuple(learned)
+        owner, _, local = name.rpartition(".")
+        for suffix, parameter in learned.items():
+            self.get_submodule(owner).register_parameter(f"{local}_{suffix}", parameter)
+
+    def learned_names(self, name: str) -> list[str]:
+        return [f"{name}_{suffix}" for suffix in self.plan.learned.get(name, ())]
+
+    @property
+    def label(self) -> str:
+        kind = type(self).__name__
+        return f"{self.plan.label} ({kind})" if self.plan.label else kind
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the next call perturbs: training, `sampling` or `hold`."""
+        if getattr(self, "_is_replica", False):
+            raise Unsupported("nn.DataParallel shares one draw between threads; use DistributedDataParallel instead.")
+        plan = self.plan
+        return decided(lambda: bool(plan.distributions) and (self.training or plan.sampling > 0 or bool(plan.held)))
+
+    def groups_of(self, name: str) -> int | None:
+        """How signs run over a Parameter: groups of a convolution's kernel, 1 for a matrix, None for a vector."""
+        return None if name in self.vectors else getattr(self, "groups", 1)
+
+    def perturbations(self, x: Tensor, dtype: torch.dtype) -> "Perturbations":
+        """The Parameters under the draw that this call sees; dimension 0 of x is the rows."""
+        draw, keys, read = decided(lambda: self._find_draw(x.device))
+        if read is not None and recomputing() and Tape.running is not None:
+            fresh_seed(read)  # the forward pass read a seed here: whatever draws next has to find the same generator
+        draw.count(x.shape[0], self.label)
+        return Perturbations(self, draw.to(x.device), keys, dtype)
+
+    def _find_draw(self, device: torch.device) -> tuple[Draw, dict[str, int], torch.device | None]:
+        """The draw, the keys of the Parameters, and where a seed was read for this layer alone."""
+        plan = self.plan
+        if plan.held:
+            return *plan.held[-1], None
+        draw = plan.root.current(device)
+        if draw is None and recomputing():
+            draw = plan.root.replay(plan.alone_since)
+        if draw is not None:
+            return draw, plan.keys, None
+        plan.alone_since = plan.root.calls + 1
+        return plan.root.take(device), plan.keys, device
+
+    def compute_dtype(self, x: Tensor, weight: Tensor) -> torch.dtype:
+        """autocast's dtype, or that of input and weight, which have to agree."""
+        kind = x.device.type
+        if x.is_floating_point() and torch.is_autocast_enabled(kind) and torch.float64 not in (x.dtype, weight.dtype):
+            return torch.get_autocast_dtype(kind)
+        if x.dtype != weight.dtype:
+            raise InvalidInput(
+                f"{self.label}: input of dtype {x.dtype}; expected {weight.dtype}, the dtype of its Parameters. "
+                f"Convert the input, x.to({weight.dtype}), or the layer, layer.to({x.dtype}), or use torch.autocast."
+            )
+        return x.dtype
+
+    def _load_from_state_dict(self, state_dict, prefix, *rest):
+        """A plain checkpoint loads: learned spreads that it does not have keep their values."""
+        for name in self.plan.learned:
+            if prefix + name in state_dict:
+                for own in self.learned_names(name):
+                    state_dict.setdefault(prefix + own, attrgetter(own)(self))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+@dataclass(frozen=True)
+class Perturbations:
+    """A layer's Parameters under the draw of one call."""
+
+    layer: Perturbed
+    draw: Draw
+    keys: dict[str, int]
+    dtype: torch.dtype
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.layer.plan.distributions
+
+    def __getitem__(self, name: str) -> Perturbation:
+        assert self.draw.examples is not None
+        return self.under(name, self.draw.offset, self.draw.examples)
+
+    def under(self, name: str, first: int, examples: int) -> Perturbation:
+        """A Parameter as the examples `first` onward see it."""
+        layer, plan = self.layer, self.layer.plan
+        parameter, distribution = attrgetter(name)(layer), plan.distributions[name]
+        learned = {suffix: attrgetter(f"{name}_{suffix}")(layer) for suffix in plan.learned.get(name, ())}
+        spread = distribution.spread(parameter, **learned)
+        if name in plan.quiet_rows:
+            quiet = torch.arange(parameter.shape[0], device=parameter.device) == plan.quiet_rows[name]
+            spread = torch.where(quiet.unsqueeze(1), 0, spread)
+        return Perturbation(parameter, spread, distribution, self.draw, self.keys[name], first, examples, self.dtype)
+
+    def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None, part: Part | None = None) -> Tensor:
+        """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""
+        x, bias = x.to(self.dtype), None if bias is None else bias.to(self.dtype)
+        if weight in self:
+            p = self[weight]
+            return self.layer.plan.scheme.product(op, x, bias, replace(p, part=part) if part else p)
+        mean = attrgetter(weight)(self.layer).to(self.dtype)
+        return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
+
+    def vector(self, name: str) -> Tensor:
+        """(rows or 1, *shape): the vector Parameter that each row sees."""
+        if name not in self:
+            return attrgetter(name)(self.layer).to(self.dtype).unsqueeze(0)
+        made = self.layer.plan.scheme.vector(self[name])
+        return made if made.shape[0] == 1 or self.draw.rows == 1 else made.repeat_interleave(self.draw.rows, 0)
+
+    def affine(self, op: Op, x: Tensor) -> Tensor:
+        """The op with the layer's `weight` and `bias`, either of them perturbed or not."""
+        if "bias" not in self:
+            return self.product(op, x, "weight", self.layer.bias)
+        y, bias = self.product(op, x, "weight", None), self.vector("bias")
+        shape = [1] * y.dim()
+        shape[0], shape[op.out_dim] = bias.shape
+        return y + bias.view(shape)

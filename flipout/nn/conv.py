@@ -1,0 +1,98 @@
+"""Convolutions and transposed convolutions with stochastic kernels."""
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InvalidInput
+from ..ops.conv import Conv
+from .base import Perturbed
+
+
+class _Convolution(Perturbed):
+    """Every pixel of an example sees that example's kernel."""
+
+    default = ("weight",)
+    optional = ("bias",)
+
+    def prepare(self, input: Tensor) -> tuple[Tensor, bool]:
+        """The input with a batch dimension, and whether it came with one."""
+        layer: Any = self
+        spatial = len(layer.kernel_size)
+        if input.dim() not in (spatial + 1, spatial + 2) or input.shape[-spatial - 1] != layer.in_channels:
+            raise InvalidInput(
+                f"{self.label}: input of shape {tuple(input.shape)}; expected (N, {layer.in_channels}, …) with {spatial} "
+                f"spatial dimension(s), or the same without N."
+            )
+        batched = input.dim() == spatial + 2
+        return input if batched else input.unsqueeze(0), batched
+
+    def convolve(self, op: Conv, x: Tensor, batched: bool) -> Tensor:
+        layer: Any = self
+        y = self.perturbations(x, self.compute_dtype(x, layer.weight)).affine(op, x)
+        return y if batched else y.squeeze(0)
+
+
+class _Conv(_Convolution):
+    def forward(self, input: Tensor) -> Tensor:
+        layer: Any = self
+        if not self.noisy:
+            return super().forward(input)
+        x, batched = self.prepare(input)
+        padding = layer.padding
+        pads: list[int] = layer._reversed_padding_repeated_twice
+        if layer.padding_mode != "zeros" or padding == "same" and pads[::2] != pads[1::2]:
+            x = F.pad(x, pads, "constant" if layer.padding_mode == "zeros" else layer.padding_mode)
+            padding = (0,) * len(layer.kernel_size)
+        elif isinstance(padding, str):
+            padding = tuple(pads[::2][::-1])
+        op = Conv(layer.in_channels, layer.out_channels, layer.stride, padding, layer.dilation, layer.groups)
+        return self.convolve(op, x, batched)
+
+
+class _ConvTranspose(_Convolution):
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        layer: Any = self
+        if not self.noisy:
+            return super().forward(input, output_size)  # pyright: ignore[reportCallIssue]
+        x, batched = self.prepare(input)
+        spatial = len(layer.kernel_size)
+        output_padding = layer._output_padding(
+            input, output_size, layer.stride, layer.padding, layer.kernel_size, spatial, layer.dilation
+        )
+        op = Conv(
+            layer.in_channels,
+            layer.out_channels,
+            layer.stride,
+            layer.padding,
+            layer.dilation,
+            layer.groups,
+            transposed=True,
+            output_padding=tuple(output_padding),
+        )
+        return self.convolve(op, x, batched)
+
+
+class Conv1d(_Conv, nn.Conv1d):
+    torch_type = nn.Conv1d
+
+
+class Conv2d(_Conv, nn.Conv2d):
+    torch_type = nn.Conv2d
+
+
+class Conv3d(_Conv, nn.Conv3d):
+    torch_type = nn.Conv3d
+
+
+class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
+    torch_type = nn.ConvTranspose1d
+
+
+class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
+    torch_type = nn.ConvTranspose2d
+
+
+class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
+    torch_type = nn.ConvTranspose3d

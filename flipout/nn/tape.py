@@ -1,0 +1,49 @@
+"""`flipout.checkpoint`: a checkpoint that carries its draws."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.utils.checkpoint
+
+
+class Tape:
+    """What perturbed layers decided inside a function, in order, to be decided again when it is recomputed."""
+
+    running: "Tape | None" = None
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.recorded = False
+        self.position = 0
+
+    def __call__(self, decide: Callable[[], Any]) -> Any:
+        if not self.recorded:
+            self.values.append(decide())
+        self.position += 1
+        return self.values[self.position - 1]
+
+    def run(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
+        outer, Tape.running, self.position = Tape.running, self, 0
+        try:
+            return function(*args, **kwargs)
+        finally:
+            Tape.running, self.recorded = outer, True
+
+
+def decided(decide: Callable[[], Any]) -> Any:
+    """`decide()`, or what it was when the function that is being recomputed ran first."""
+    return decide() if Tape.running is None else Tape.running(decide)
+
+
+def checkpoint(function: Callable, *args: Any, use_reentrant: bool = False, **kwargs: Any) -> Any:
+    """`torch.utils.checkpoint.checkpoint`, whose recomputation sees the draws of its forward.
+
+    torch's own serves as long as each backward follows its forward; this one also where several forward passes wait
+    for their backward.
+    """
+    tape = Tape()
+
+    def replayed(*inputs: Any, **options: Any) -> Any:
+        return tape.run(function, *inputs, **options)
+
+    return torch.utils.checkpoint.checkpoint(replayed, *args, use_reentrant=use_reentrant, **kwargs)

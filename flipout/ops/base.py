@@ -1,0 +1,60 @@
+"""An op: arithmetic that is linear in its weight. It owns no Parameter and draws nothing."""
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+from torch import Tensor
+
+Gradients = tuple[Tensor | None, Tensor | None]
+
+
+class Op(ABC):
+    """`apply`, its gradients, where the signs run, and its batched form: all a scheme needs."""
+
+    in_dim: int  # the dimension of x over which s runs, and that of y over which r runs
+    out_dim: int
+    s_dim: int  # the same, of the weight
+    r_dim: int
+    in_features: int
+    out_features: int
+
+    @abstractmethod
+    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
+
+    @abstractmethod
+    def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
+        """Gradients of `apply` in x and weight, where needed; built of differentiable operations."""
+
+    @abstractmethod
+    def bias_gradient(self, grad: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def batched(self, count: int) -> Self:
+        """The same op with `count` weights, stacked in dimension 0, each for an equal share of x's rows in order."""
+
+    @abstractmethod
+    def positions(self, x: Tensor, y: Tensor) -> int:
+        """How many times one row of x uses each weight to make y (tokens, pixels); 1 for a plain matrix product."""
+
+
+def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """x with its rows split into examples, and the signs in a shape that broadcasts to it over dimension `dim`."""
+    examples = signs.shape[0]
+    shape = [1] * x.dim()
+    shape[dim] = signs.shape[1]
+    if x.shape[0] == examples:
+        shape[0] = examples
+        return x, signs.reshape(shape)
+    return x.unflatten(0, (examples, -1)), signs.reshape(examples, *shape)
+
+
+def flip(x: Tensor, signs: Tensor, dim: int) -> Tensor:
+    """x times its examples' signs over dimension `dim`."""
+    rows, factors = by_example(x, signs, dim)
+    return (rows * factors).reshape(x.shape)
+
+
+def add_flipped(y: Tensor, p: Tensor, signs: Tensor, dim: int) -> Tensor:
+    """y + flip(p) in one pass."""
+    rows, factors = by_example(p, signs, dim)
+    return y.reshape(rows.shape).addcmul(rows, factors).reshape(y.shape)

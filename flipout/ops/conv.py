@@ -1,0 +1,79 @@
+"""Convolutions and their transposes, in one, two and three dimensions."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from .base import Gradients, Op
+
+
+@dataclass(frozen=True)
+class Conv(Op):
+    """Channels are dimension 1. With `bases`, the weights are the groups of one convolution over folded channels."""
+
+    in_features: int
+    out_features: int
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    transposed: bool = False
+    output_padding: tuple[int, ...] = ()
+    bases: int | None = None
+
+    in_dim = out_dim = 1
+
+    @property
+    def s_dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 0 if self.transposed else 1
+
+    @property
+    def r_dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 1 if self.transposed else 0
+
+    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.bases is None:
+            return torch.convolution(x, weight, bias, *self._options())
+        y = self._unfold(torch.convolution(self._fold(x), weight.flatten(0, 1), None, *self._options()))
+        return y if bias is None else y + bias.view(-1, *[1] * (x.dim() - 2))
+
+    def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
+        if not any(needs):
+            return None, None
+        single = self.bases is None
+        dx, dw, _ = torch.ops.aten.convolution_backward(
+            grad if single else self._fold(grad),
+            x if single else self._fold(x),
+            weight if single else weight.flatten(0, 1),
+            None,
+            *self._options(),
+            (*needs, False),
+        )
+        if single:
+            return dx, dw
+        return self._unfold(dx) if needs[0] else None, dw.view(weight.shape) if needs[1] else None
+
+    def bias_gradient(self, grad: Tensor) -> Tensor:
+        return grad.sum([0, *range(2, grad.dim())])
+
+    def batched(self, count: int) -> "Conv":
+        return replace(self, bases=count)
+
+    def positions(self, x: Tensor, y: Tensor) -> int:
+        return math.prod((x if self.transposed else y).shape[2:])
+
+    def _options(self) -> tuple:
+        groups = self.groups * (self.bases or 1)
+        output_padding = self.output_padding or (0,) * len(self.stride)
+        return self.stride, self.padding, self.dilation, self.transposed, output_padding, groups
+
+    def _fold(self, x: Tensor) -> Tensor:
+        """(bases · n, C, …) → (n, bases · C, …)"""
+        assert self.bases is not None
+        return x.unflatten(0, (self.bases, -1)).transpose(0, 1).flatten(1, 2)
+
+    def _unfold(self, y: Tensor) -> Tensor:
+        assert self.bases is not None
+        return y.unflatten(1, (self.bases, -1)).transpose(0, 1).flatten(0, 1)

@@ -1,0 +1,48 @@
+"""y = x Wᵀ + b over the last dimension."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .base import Gradients, Op
+
+
+@dataclass(frozen=True)
+class Linear(Op):
+    in_features: int
+    out_features: int
+    bases: int | None = None
+
+    in_dim = out_dim = -1
+    s_dim, r_dim = 1, 0
+
+    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.bases is None:
+            return F.linear(x, weight, bias)
+        y = torch.bmm(self._grouped(x), weight.transpose(1, 2)).view(*x.shape[:-1], self.out_features)
+        return y if bias is None else y + bias
+
+    def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
+        if self.bases is None:
+            dx = grad @ weight if needs[0] else None
+            dw = grad.reshape(-1, self.out_features).T @ x.reshape(-1, self.in_features) if needs[1] else None
+            return dx, dw
+        grouped = self._grouped(grad)
+        dx = torch.bmm(grouped, weight).view(x.shape) if needs[0] else None
+        dw = torch.bmm(grouped.transpose(1, 2), self._grouped(x)) if needs[1] else None
+        return dx, dw
+
+    def bias_gradient(self, grad: Tensor) -> Tensor:
+        return grad.flatten(0, -2).sum(0)
+
+    def batched(self, count: int) -> "Linear":
+        return Linear(self.in_features, self.out_features, count)
+
+    def positions(self, x: Tensor, y: Tensor) -> int:
+        return x.shape[1:-1].numel()
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        assert self.bases is not None
+        return x.reshape(self.bases, -1, x.shape[-1])

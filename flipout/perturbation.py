@@ -1,0 +1,119 @@
+"""One Parameter under one draw: its mean, its ΔŴ and its signs."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .distributions.base import Distribution, sample
+from .draw import Draw
+from .random import NOISE, OUTPUT_NOISE, Stream, key_schedule, sign_at, signs, stream_starts
+
+
+class Part(NamedTuple):
+    """Rows `start` onward of a Parameter that packs several matrices."""
+
+    start: int
+    length: int
+    whole: int
+
+
+@dataclass(frozen=True)
+class Signs:
+    """Whose signs: the Parameter and the examples. Their `keys` are handed in, since they may live in a vmap."""
+
+    key: int
+    first: int
+    count: int
+    antithetic: bool
+    part: "Part | None" = None
+
+    def over(self, dim: int, features: int, keys: Tensor, dtype: torch.dtype) -> Tensor:
+        """(count, features) of ±1."""
+        if dim == 0 and self.part:
+            whole = signs(keys, self.key, dim, self.first, self.count, self.part.whole, dtype)
+            made = whole.narrow(1, self.part.start, features)
+        else:
+            made = signs(keys, self.key, dim, self.first, self.count, features, dtype)
+        return -made if self.antithetic and dim == 0 else made
+
+    def at(self, dim: int, example: Tensor, feature: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:
+        """Single signs; examples are counted from the first one here."""
+        made = sign_at(keys, self.key, dim, example + self.first, feature, dtype)
+        return -made if self.antithetic and dim == 0 else made
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """Products are computed in `dtype`; noise is made in the Parameter's own dtype and cast."""
+
+    parameter: Tensor
+    spread: Tensor
+    distribution: Distribution
+    draw: Draw
+    key: int
+    first: int
+    examples: int
+    dtype: torch.dtype
+    part: Part | None = None
+
+    @property
+    def mean(self) -> Tensor:
+        return self._rows_of(self.parameter, 0).to(self.dtype)
+
+    @property
+    def variance(self) -> Tensor:
+        """spread², of the mean's shape."""
+        return self._rows_of(self.spread.expand_as(self.parameter), 0).to(self.dtype).square()
+
+    @property
+    def signs(self) -> Signs:
+        return Signs(self.key, self.first, self.examples, self.draw.antithetic, self.part)
+
+    def sign_keys(self, reuse: bool) -> Tensor:
+        keys = self.draw.sign_keys
+        return key_schedule(torch.zeros((), dtype=torch.int64, device=keys.device)) if reuse else keys
+
+    def deltas(self, first: int, count: int) -> Tensor:
+        """(count, *shape): ΔŴ of the bases `first` onward."""
+        start = self._starts(NOISE, first, count)
+        whole = sample(self.distribution, self.spread, start, tuple(self.parameter.shape))
+        return self._rows_of(whole, 1).to(self.dtype)
+
+    def delta(self, base: int = 0) -> Tensor:
+        """ΔŴ of one base."""
+        return self.deltas(base, 1).squeeze(0)
+
+    def delta_rows(self, row: Tensor, base: Tensor, first: int, count: int) -> Tensor:
+        """(*row.shape, width): single rows of a 2-D ΔŴ, each of its own base among the `count` bases `first` onward."""
+        height, width = self.parameter.shape
+        if count == 1 and row.numel() >= height:
+            return F.embedding(row, self.delta(first))
+        start = self._starts(NOISE, first, count)[base - first].unsqueeze(-1)
+        element = row.unsqueeze(-1) * width + torch.arange(width, device=row.device)
+        noise = self.distribution.noise(Stream(start, (height, width), self.spread.dtype, element))
+        return (self.spread_rows(row) * noise).to(self.dtype)
+
+    def spread_rows(self, row: Tensor) -> Tensor:
+        """Rows of the spread, broadcastable to (*row.shape, width)."""
+        return self.spread if self.spread.dim() == 0 else F.embedding(row, self.spread.expand_as(self.parameter))
+
+    def oriented(self, delta: Tensor) -> Tensor:
+        """ΔŴ, negated in an antithetic draw: for schemes without signs."""
+        return -delta if self.draw.antithetic else delta
+
+    def output_noise(self, shape: tuple[int, ...]) -> Tensor:
+        """(examples, *shape) of N(0, 1), for the local reparameterisation."""
+        start = self._starts(OUTPUT_NOISE, self.first, self.examples)
+        return self.oriented(Stream(start, shape, self.dtype).normal(self.part.start if self.part else 0))
+
+    def seen_by(self, first: int, examples: int) -> Self:
+        return replace(self, first=first, examples=examples)
+
+    def _starts(self, field: int, first: int, count: int) -> Tensor:
+        return stream_starts(self.draw.base_keys, self.key, field, first, count, self.draw.fold)
+
+    def _rows_of(self, tensor: Tensor, dim: int) -> Tensor:
+        return tensor.narrow(dim, self.part.start, self.part.length) if self.part else tensor

@@ -1,0 +1,22 @@
+"""WHO shares the noise."""
+
+from ..errors import InvalidArgument
+from .base import Scheme
+from .flipout import Flipout
+from .independent import Independent
+from .local_reparam import LocalReparam
+from .shared import Shared
+
+__all__ = ["Flipout", "Independent", "LocalReparam", "Scheme", "Shared", "scheme_of"]
+
+_BY_NAME = {scheme.name: scheme for scheme in (Shared(), Flipout(), Independent(), LocalReparam())}
+
+
+def scheme_of(scheme: str | Scheme) -> Scheme:
+    if isinstance(scheme, Scheme):
+        return scheme
+    if scheme not in _BY_NAME:
+        raise InvalidArgument(
+            f"scheme={scheme!r}: expected one of {sorted(_BY_NAME)}, or a Scheme such as Flipout(group=8)."
+        )
+    return _BY_NAME[scheme]

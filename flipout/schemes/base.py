@@ -1,0 +1,33 @@
+"""WHO shares the noise: how the examples of a batch see a Parameter's perturbation."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from ..distributions.base import Distribution
+from ..ops.base import Op
+from ..perturbation import Perturbation
+
+
+class Scheme(ABC):
+    name: str
+
+    @abstractmethod
+    def check(self, distribution: Distribution, what: str) -> None:
+        """Refuse a distribution with which this scheme is mathematically wrong."""
+
+    @abstractmethod
+    def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        """op's output for x, each example under its own weight; the bias is added as it is."""
+
+    @abstractmethod
+    def vector(self, p: Perturbation) -> Tensor:
+        """(examples or 1, *shape): each example's own bias or norm Parameter."""
+
+    @abstractmethod
+    def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
+        """(*row.shape, width): the perturbation of rows of a 2-D Parameter, each looked up by an example here."""
+
+    @abstractmethod
+    def weights(self, p: Perturbation, groups: int | None) -> Tensor:
+        """(examples, *shape): what each example sees. `groups` of a convolution, 1 for any matrix, None for a vector."""

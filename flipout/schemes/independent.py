@@ -1,0 +1,34 @@
+"""A perturbation of its own for every example."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..distributions.base import Distribution
+from ..ops.base import Op
+from ..perturbation import Perturbation
+from .base import Scheme
+
+
+@dataclass(frozen=True)
+class Independent(Scheme):
+    """batched(x, W̄ + ΔW_n)"""
+
+    name = "independent"
+
+    def check(self, distribution: Distribution, what: str) -> None:
+        pass
+
+    def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        if p.examples == 0:
+            return op.apply(x, p.mean, bias)
+        return op.batched(p.examples).apply(x, self.vector(p), bias)
+
+    def vector(self, p: Perturbation) -> Tensor:
+        return p.mean + p.oriented(p.deltas(p.first, p.examples))
+
+    def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
+        return p.oriented(p.delta_rows(row, example + p.first, p.first, p.examples))
+
+    def weights(self, p: Perturbation, groups: int | None) -> Tensor:
+        return self.vector(p)

@@ -1,0 +1,71 @@
+"""Kingma, Salimans and Welling's local reparameterisation: sample the output of a product, not its weight."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..distributions.base import Distribution
+from ..errors import NoExampleWeights, NotGaussian, SampledPerPosition
+from ..ops.base import Op
+from ..perturbation import Perturbation
+from .base import Scheme
+from .independent import Independent
+
+
+@dataclass(frozen=True)
+class LocalReparam(Scheme):
+    """apply(x, W̄) + √apply(x², spread²) ∘ ε
+
+    Exact where each example uses a weight once. `per_position=True` asks for it elsewhere too (tokens, pixels),
+    where it samples every position separately: another model, with no one weight per example.
+    """
+
+    per_position: bool = False
+
+    name = "local_reparam"
+
+    def check(self, distribution: Distribution, what: str) -> None:
+        if not distribution.gaussian:
+            raise NotGaussian(
+                f"{what}: local reparameterisation can never serve {distribution}: only a sum of Gaussians is known to be "
+                "Gaussian. Use Gaussian, MultiplicativeGaussian or MeanField noise, or scheme='flipout'."
+            )
+
+    def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        mean = op.apply(x, p.mean, bias)
+        self._check_positions(op.positions(x, mean) * p.draw.rows, f"input of shape {tuple(x.shape)}")
+        std = _safe_sqrt(op.apply(x.square(), p.variance))
+        noise = p.output_noise((p.draw.rows, *mean.shape[1:]))
+        return mean + std * noise.view(mean.shape)
+
+    def vector(self, p: Perturbation) -> Tensor:
+        return Independent().vector(p)  # a bias enters each example's output once: sampling it is exact
+
+    def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
+        self._check_positions(row[:1].numel() * p.draw.rows, f"index tensor of shape {tuple(row.shape)}")
+        noise = p.output_noise((p.draw.rows, *row.shape[1:], p.parameter.shape[1]))
+        std = p.spread_rows(row).to(p.dtype)
+        return std * noise.view(*row.shape, -1)
+
+    def weights(self, p: Perturbation, groups: int | None) -> Tensor:
+        if groups is None:
+            return self.vector(p)
+        raise NoExampleWeights(
+            "Local reparameterisation samples outputs: no example has weights of its own. "
+            "Hold the draw under another scheme: with flipout.using(model, scheme='flipout')."
+        )
+
+    def _check_positions(self, positions: int, given: str) -> None:
+        if positions > 1 and not self.per_position:
+            raise SampledPerPosition(
+                f"Local reparameterisation of an {given}: every example uses each weight {positions} times, and each "
+                "use would be sampled separately, which is not one weight per example. Use scheme='flipout', or ask "
+                "for exactly that with scheme=flipout.LocalReparam(per_position=True)."
+            )
+
+
+def _safe_sqrt(variance: Tensor) -> Tensor:
+    """√variance with gradient 0, not ∞, where the variance is 0 (an all-zero input, a zero spread)."""
+    positive = variance > 0
+    return torch.where(positive, variance, 1).sqrt() * positive

@@ -1,0 +1,36 @@
+"""One perturbation for the whole batch."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..distributions.base import Distribution
+from ..ops.base import Op
+from ..perturbation import Perturbation
+from .base import Scheme
+
+
+@dataclass(frozen=True)
+class Shared(Scheme):
+    """apply(x, W̄ + ΔŴ)"""
+
+    name = "shared"
+
+    def check(self, distribution: Distribution, what: str) -> None:
+        pass
+
+    def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        return op.apply(x, self._weight(p), bias)
+
+    def vector(self, p: Perturbation) -> Tensor:
+        return self._weight(p).unsqueeze(0)
+
+    def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
+        return p.oriented(p.delta_rows(row, torch.zeros_like(example), 0, 1))
+
+    def weights(self, p: Perturbation, groups: int | None) -> Tensor:
+        return self.vector(p).expand(p.examples, *p.parameter.shape)
+
+    def _weight(self, p: Perturbation) -> Tensor:
+        return p.mean + p.oriented(p.delta())
