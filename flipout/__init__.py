@@ -1,7 +1,7 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
 from . import errors, nn
-from .convert import freeze, perturb, register
+from .convert import perturb
 from .distributions import (
     Distribution,
     DropConnect,
@@ -11,10 +11,12 @@ from .distributions import (
     MultiplicativeGaussian,
     Rademacher,
 )
+from .freeze import freeze
 from .nn.contexts import example_weights, hold, sampling, using
 from .nn.tape import checkpoint
 from .schemes import Flipout, Independent, LocalReparam, Scheme, Shared
 from .summary import Summary, summary
+from .where import register
 
 __version__ = "0.1.0.dev0"
 

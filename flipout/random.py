@@ -68,7 +68,7 @@ def sign_at(keys: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, 
     return (1 - 2 * bit).to(dtype)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _cached_table(dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         return _table(dtype, device)

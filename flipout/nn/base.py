@@ -184,13 +184,17 @@ class Perturbed(nn.Module):
             )
         return x.dtype
 
-    def _load_from_state_dict(self, state_dict, prefix, *rest):
+    def _load_from_state_dict(
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ):
         """A plain checkpoint loads: learned spreads that it does not have keep their values."""
         for name in self.plan.learned:
             if prefix + name in state_dict:
                 for own in self.learned_names(name):
                     state_dict.setdefault(prefix + own, attrgetter(own)(self))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
 
 @dataclass(frozen=True)
@@ -239,7 +243,7 @@ class Perturbations:
     def affine(self, op: Op, x: Tensor) -> Tensor:
         """The op with the layer's `weight` and `bias`, either of them perturbed or not."""
         if "bias" not in self:
-            return self.product(op, x, "weight", self.layer.bias)
+            return self.product(op, x, "weight", attrgetter("bias")(self.layer))
         y, bias = self.product(op, x, "weight", None), self.vector("bias")
         shape = [1] * y.dim()
         shape[0], shape[op.out_dim] = bias.shape

@@ -22,8 +22,8 @@ class _Convolution(Perturbed):
         spatial = len(layer.kernel_size)
         if input.dim() not in (spatial + 1, spatial + 2) or input.shape[-spatial - 1] != layer.in_channels:
             raise InvalidInput(
-                f"{self.label}: input of shape {tuple(input.shape)}; expected (N, {layer.in_channels}, …) with {spatial} "
-                f"spatial dimension(s), or the same without N."
+                f"{self.label}: input of shape {tuple(input.shape)}; expected (N, {layer.in_channels}, …) with "
+                f"{spatial} spatial dimension(s), or the same without N."
             )
         batched = input.dim() == spatial + 2
         return input if batched else input.unsqueeze(0), batched
@@ -42,7 +42,7 @@ class _Conv(_Convolution):
         x, batched = self.prepare(input)
         padding = layer.padding
         pads: list[int] = layer._reversed_padding_repeated_twice
-        if layer.padding_mode != "zeros" or padding == "same" and pads[::2] != pads[1::2]:
+        if layer.padding_mode != "zeros" or (padding == "same" and pads[::2] != pads[1::2]):
             x = F.pad(x, pads, "constant" if layer.padding_mode == "zeros" else layer.padding_mode)
             padding = (0,) * len(layer.kernel_size)
         elif isinstance(padding, str):

@@ -52,8 +52,8 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
         row, bag, bags = self._bags(input, offsets)
         if per_sample_weights is not None and (self.mode != "sum" or per_sample_weights.shape != input.shape):
             raise InvalidInput(
-                f"{self.label}: per_sample_weights of shape {tuple(per_sample_weights.shape)} under mode='{self.mode}'; they "
-                f"need mode='sum' and the shape of the input, {tuple(input.shape)}."
+                f"{self.label}: per_sample_weights of shape {tuple(per_sample_weights.shape)} under "
+                f"mode='{self.mode}'; they need mode='sum' and the shape of the input, {tuple(input.shape)}."
             )
         noise = self.perturbations(bag.new_empty(bags), self.weight.dtype)
         delta = self.plan.scheme.row_noise(noise["weight"], row, bag // noise.draw.rows)
@@ -85,7 +85,8 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
         if input.dim() != 1 or offsets is None or offsets.dim() != 1:
             raise InvalidInput(
                 f"{self.label}: input of shape {tuple(input.shape)} and offsets of shape "
-                f"{None if offsets is None else tuple(offsets.shape)}; expected (bags, width), or 1-D indices with 1-D offsets."
+                f"{None if offsets is None else tuple(offsets.shape)}; expected (bags, width), "
+                "or 1-D indices with 1-D offsets."
             )
         position = torch.arange(input.shape[0], device=input.device)
         bag = torch.searchsorted(offsets.to(position.dtype), position, right=True) - 1

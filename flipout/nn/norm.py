@@ -14,7 +14,7 @@ class _Norm(Perturbed):
     optional = ("weight", "bias")
     vectors = ("weight", "bias")
 
-    def affine(self, input: Tensor, normalised: Tensor, channel_dim: int | None) -> Tensor:
+    def rescale(self, input: Tensor, normalised: Tensor, channel_dim: int | None) -> Tensor:
         """`channel_dim` of the Parameters, or None where they have the shape of the last dimensions."""
         layer: Any = self
         batch_dim = self.plan.batch_dim
@@ -39,7 +39,7 @@ class LayerNorm(_Norm, nn.LayerNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.noisy:
             return nn.LayerNorm.forward(self, input)
-        return self.affine(input, F.layer_norm(input, self.normalized_shape, None, None, self.eps), None)
+        return self.rescale(input, F.layer_norm(input, self.normalized_shape, None, None, self.eps), None)
 
 
 class RMSNorm(_Norm, nn.RMSNorm):
@@ -48,7 +48,7 @@ class RMSNorm(_Norm, nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         if not self.noisy:
             return nn.RMSNorm.forward(self, x)
-        return self.affine(x, F.rms_norm(x, self.normalized_shape, None, self.eps), None)
+        return self.rescale(x, F.rms_norm(x, self.normalized_shape, None, self.eps), None)
 
 
 class GroupNorm(_Norm, nn.GroupNorm):
@@ -57,7 +57,7 @@ class GroupNorm(_Norm, nn.GroupNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.noisy:
             return nn.GroupNorm.forward(self, input)
-        return self.affine(input, F.group_norm(input, self.num_groups, None, None, self.eps), 1)
+        return self.rescale(input, F.group_norm(input, self.num_groups, None, None, self.eps), 1)
 
 
 class _BatchNorm(_Norm):
@@ -75,7 +75,7 @@ class _BatchNorm(_Norm):
         by_batch = self.training or (layer.running_mean is None and layer.running_var is None)
         tracked = not self.training or layer.track_running_stats
         mean, var = (layer.running_mean, layer.running_var) if tracked else (None, None)
-        return self.affine(input, F.batch_norm(input, mean, var, None, None, by_batch, factor, layer.eps), 1)
+        return self.rescale(input, F.batch_norm(input, mean, var, None, None, by_batch, factor, layer.eps), 1)
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):

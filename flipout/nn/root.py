@@ -107,7 +107,7 @@ class Root:
         if nodes and all(entry[1]() is not draw for entry in self.earlier):
             self.earlier.append((self.calls, weakref.ref(draw)))
         for node in nodes:
-            node.metadata[id(self)] = draw
+            node.metadata[id(self)] = draw  # pyright: ignore[reportIndexIssue]
 
     def current(self, device: torch.device) -> Draw | None:
         """The draw of the running forward pass; in a recomputation, that of the one it repeats."""

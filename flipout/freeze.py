@@ -1,0 +1,39 @@
+"""freeze(model): plain torch modules again."""
+
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from .errors import InvalidArgument
+from .nn.contexts import held_draw, perturbed_layers, weights_of
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def freeze(model: M, *, at: str = "mean", example: int = 0) -> M:
+    """Plain torch modules again, in place: at the mean, or, inside of `hold`, at what example `example` sees."""
+    if at not in ("mean", "draw"):
+        raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
+    layers = perturbed_layers(model)
+    drawn: list[tuple[nn.Parameter, torch.Tensor]] = []
+    if at == "draw":
+        with torch.no_grad():
+            for layer in layers.values():
+                seen = weights_of(layer, *held_draw(layer), example)
+                drawn += [(attrgetter(name)(layer), weight.squeeze(0)) for name, weight in seen.items()]
+    for parameter, weight in drawn:
+        parameter.data.copy_(weight)
+    for root in {layer.plan.root for layer in layers.values()}:
+        for module in model.modules():
+            root.detach(module)
+    for layer in layers.values():
+        for name in layer.plan.learned:
+            owner, _, _ = name.rpartition(".")
+            for own in layer.learned_names(name):
+                delattr(layer.get_submodule(owner), own.rpartition(".")[2])
+        plain: Any = layer
+        del plain.plan
+        plain.__class__ = layer.torch_type
+    return model
