@@ -74,7 +74,8 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
             if t.dim() not in (2, 3) or t.dim() != query.dim() or t.shape[-1] != width:
                 raise InvalidInput(
                     f"{self.label}: {name} of shape {tuple(t.shape)}; expected "
-                    f"{'(N, L, ' if self.batch_first else '(L, N, '}{width}) or (L, {width}), with the same number of dimensions as the query."
+                    f"{'(N, L, ' if self.batch_first else '(L, N, '}{width}) or (L, {width}), "
+                    "with the same number of dimensions as the query."
                 )
 
     def _project(self, noise: Perturbations, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,4 +30,4 @@ class Scheme(ABC):
 
     @abstractmethod
     def weights(self, p: Perturbation, groups: int | None) -> Tensor:
-        """(examples, *shape): what each example sees. `groups` is a convolution's, 1 for a matrix, None for a vector."""
+        """(examples, *shape): what each example sees. `groups` of a kernel, 1 for a matrix, None for a vector."""

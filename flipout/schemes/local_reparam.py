@@ -29,7 +29,8 @@ class LocalReparam(Scheme):
         if not distribution.gaussian:
             raise NotGaussian(
                 f"{what}: local reparameterisation can never serve {distribution}: only a sum of "
-                "Gaussians is known to be Gaussian. Use Gaussian, MultiplicativeGaussian or MeanField noise, or scheme='flipout'."
+                "Gaussians is known to be Gaussian. Use Gaussian, MultiplicativeGaussian or MeanField noise, or "
+                "scheme='flipout'."
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
