@@ -41,7 +41,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 demo: $(INSTALLED)
-	$(BIN)/python -m flipout.demo
+	$(BIN)/python examples/digits.py
 
 bench: $(INSTALLED_BENCH)
 	$(BIN)/python -m benchmarks

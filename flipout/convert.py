@@ -1,19 +1,22 @@
 """perturb(model, …): torch layers become perturbed ones, in place, all or none."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from .distributions import Distribution, LearnedDistribution
-from .errors import InvalidArgument
-from .nn.base import Perturbed, Plan, Where
-from .nn.contexts import keys_in, parameter_names, perturbed_layers
+from .errors import InvalidArgument, Unsupported
+from .nn.adopt import adopt
+from .nn.base import Perturbed, Where, check_fit
+from .nn.contexts import parameter_names, refuse_reuse
+from .nn.plan import Plan
 from .nn.root import Root
-from .schemes import LocalReparam, Scheme, scheme_of
-from .where import Choice, choose, refuse_reuse
+from .schemes import Scheme, scheme_of
+from .where import Choice, choose
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -25,7 +28,7 @@ def perturb(
     scheme: str | Scheme = "flipout",
     where: Where | None = None,
     batch_dim: int | Mapping[str, int] | None = None,
-    share_base: bool = False,
+    share_base: bool | None = None,
     process_group: Any = None,
 ) -> M:
     """Give the model's weights noise, in place, and make the model their root; returns the model.
@@ -33,18 +36,22 @@ def perturb(
     `where` (a glob, several, or a predicate over Parameter names) picks the Parameters; by default every weight matrix
     and convolution kernel of the layers it knows. `batch_dim` is the example's dimension where it is not 0, for all
     layers or by layer glob. Without a distribution nothing is converted: the model becomes the root of the layers
-    that were made by hand. Under data parallelism every rank has its own base unless `share_base`.
+    that were made by hand. Under data parallelism every rank has its own base unless `share_base`; both options keep
+    what an earlier call gave them.
     """
     if distribution is not None and not isinstance(distribution, Distribution):
         raise InvalidArgument(f"distribution={distribution!r}: expected a Distribution, such as flipout.Gaussian(0.1).")
+    if distribution is None and where is not None:
+        raise InvalidArgument(f"where={where!r} given without a distribution: say which noise, perturb(model, …).")
     chosen_scheme = scheme_of(scheme)
+    _check_batch_dim(model, batch_dim)
     choices = [] if distribution is None else choose(model, where)
     first_names = parameter_names(model)
-    if isinstance(chosen_scheme, LocalReparam):
-        refuse_reuse(choices)
+    planned = [(choice.label, choice.layer, choice.parameters, chosen_scheme) for choice in choices]
+    made = [(label, layer) for label, layer in model.named_modules() if isinstance(layer, Perturbed)]
+    refuse_reuse([*planned, *((label, layer, layer.plan.distributions, layer.plan.scheme) for label, layer in made)])
 
     # Everything that can fail, or takes memory, before anything changes.
-    root = _root_of(model) or Root()
     learned: dict[int, dict[str, nn.Parameter]] = {}
     plans: list[tuple[Choice, Plan]] = []
     for choice in choices:
@@ -53,18 +60,56 @@ def perturb(
         for name in choice.parameters:
             parameter = attrgetter(name)(choice.layer)
             own[name] = distribution.named(first_names[id(parameter)])
+            check_fit(own[name], parameter, f"{choice.label}.{name}".lstrip("."))
             if isinstance(own[name], LearnedDistribution) and id(parameter) not in learned:
-                initial = own[name].initial(parameter)
-                learned[id(parameter)] = {suffix: nn.Parameter(value) for suffix, value in initial.items()}
-        choice.layer_type.check_scheme(chosen_scheme, own, choice.label)
+                learned[id(parameter)] = _learned(own[name], parameter)
+                _check_free_names(choice, name, learned[id(parameter)])
+        choice.layer_type.check_scheme(chosen_scheme, own, choice.label or choice.layer_type.__name__)
         dim = _batch_dim(model, choice.label, batch_dim)
-        plans.append((choice, Plan(own, chosen_scheme, {}, choice.label, batch_dim=dim)))
+        _check_agreement(choice, chosen_scheme, dim if batch_dim is not None else None)
+        plans.append((choice, Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)))
 
+    by_hand = [(layer.plan, _batch_dim(model, label, batch_dim)) for label, layer in made if not layer.plan.rooted]
     for choice, plan in plans:
         _convert(choice, plan, learned)
-    root.share_base, root.process_group = share_base, process_group
-    _adopt(model, root, first_names)
+    for plan, dim in by_hand:
+        plan.batch_dim = dim
+    adopt(model, first_names, share_base, process_group)
     return model
+
+
+def _learned(distribution: LearnedDistribution, parameter: Tensor) -> dict[str, nn.Parameter]:
+    with torch.inference_mode(False):
+        return {suffix: nn.Parameter(value) for suffix, value in distribution.initial(parameter).items()}
+
+
+def _check_free_names(choice: Choice, name: str, learned: Iterable[str]) -> None:
+    owner, _, local = name.rpartition(".")
+    for suffix in learned:
+        if hasattr(choice.layer.get_submodule(owner), f"{local}_{suffix}"):
+            raise Unsupported(f"{choice.label}: the name {name}_{suffix}, of a learned Parameter, is taken already.")
+
+
+def _check_agreement(choice: Choice, scheme: Scheme, batch_dim: int | None) -> None:
+    """A layer that is perturbed already has its scheme and its example's dimension."""
+    if not isinstance(choice.layer, Perturbed):
+        return
+    plan = choice.layer.plan
+    if scheme != plan.scheme or batch_dim not in (None, plan.batch_dim):
+        raise InvalidArgument(
+            f"{choice.label}: scheme={scheme}, batch_dim={batch_dim} given, but the layer is perturbed already, with "
+            f"scheme={plan.scheme}, batch_dim={plan.batch_dim}, and a layer has one of each. Give the same, or perturb "
+            "all its Parameters in one call."
+        )
+
+
+def _check_batch_dim(model: nn.Module, given: int | Mapping[str, int] | None) -> None:
+    labels = [label for label, _ in model.named_modules()]
+    for pattern, dim in given.items() if isinstance(given, Mapping) else [("*", given)]:
+        if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool) or dim < 0):
+            raise InvalidArgument(f"batch_dim={given!r}: expected a dimension ≥ 0, or {{layer glob: dimension}}.")
+        if not any(fnmatchcase(label, pattern) for label in labels):
+            raise InvalidArgument(f"batch_dim={given!r}: {pattern!r} matches no layer of {type(model).__name__}.")
 
 
 def _batch_dim(model: nn.Module, label: str, given: int | Mapping[str, int] | None) -> int:
@@ -74,8 +119,6 @@ def _batch_dim(model: nn.Module, label: str, given: int | Mapping[str, int] | No
             if fnmatchcase(label, pattern):
                 return dim
     elif given is not None:
-        if not isinstance(given, int) or given < 0:
-            raise InvalidArgument(f"batch_dim={given!r}: expected a dimension ≥ 0, or {{layer glob: dimension}}.")
         return given
     parts = label.split(".")
     for depth in range(len(parts) - 1, -1, -1):
@@ -106,31 +149,3 @@ def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, nn.Paramet
         own = learned.get(id(attrgetter(name)(layer)))
         if own is not None:
             layer.learn(name, own)
-
-
-def _root_of(model: nn.Module) -> Root | None:
-    owners = (getattr(hook, "__self__", None) for hook in model._forward_pre_hooks.values())
-    return next((owner for owner in owners if isinstance(owner, Root)), None)
-
-
-def _adopt(model: nn.Module, root: Root, first_names: dict[int, str]) -> None:
-    """Make the model the one root of every perturbed layer inside."""
-    layers = perturbed_layers(model)
-    quiet: dict[int, int] = {}
-    for label, layer in layers.items():
-        plan: Plan = layer.plan
-        for module in model.modules():
-            if plan.root is not root:
-                plan.root.detach(module)
-        plan.root, plan.rooted, plan.label = root, True, label
-        plan.keys = keys_in(first_names, layer)
-        padding = getattr(layer, "padding_idx", None)
-        if padding is not None and "weight" in plan.distributions:
-            quiet[id(layer.weight)] = padding
-    for layer in layers.values():
-        for name in layer.plan.distributions:
-            row = quiet.get(id(attrgetter(name)(layer)))
-            if row is not None:
-                layer.plan.quiet_rows[name] = row
-    if _root_of(model) is None:
-        root.attach(model)

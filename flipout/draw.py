@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .errors import ExampleCount, InvalidArgument
-from .random import key_schedule
+from .random import key_schedule, wrap
 
 
 @dataclass(eq=False)
@@ -17,7 +17,7 @@ class Draw:
     unless `share_base`.
     """
 
-    base_keys: Tensor
+    seed: Tensor
     sign_keys: Tensor
     first: int = 0
     rows: int = 1
@@ -64,17 +64,17 @@ class Draw:
         return 0 if self.share_base else self.rank
 
     def to(self, device: torch.device) -> "Draw":
-        if self.base_keys.device == device:
+        if self.seed.device == device:
             return self
-        moved = replace(self, base_keys=self.base_keys.to(device), sign_keys=self.sign_keys.to(device))
+        moved = replace(self, seed=self.seed.to(device), sign_keys=self.sign_keys.to(device))
         moved.examples, moved.counted_by = self.examples, self.counted_by
         return moved
 
 
 def from_seed(seed: int | Tensor, sign_seed: int | Tensor | None = None, device: torch.device | None = None, **fields):
     """A draw that anyone with the seed can replay."""
-    base = key_schedule(_seed_tensor(seed, device))
-    return Draw(base, base if sign_seed is None else key_schedule(_seed_tensor(sign_seed, device)), **fields)
+    base = _seed_tensor(seed, device)
+    return Draw(base, key_schedule(base if sign_seed is None else _seed_tensor(sign_seed, device)), **fields)
 
 
 def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
@@ -86,8 +86,7 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
         return seed
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise InvalidArgument(f"seed={seed!r}: expected an int or a 0-dim int64 tensor.")
-    wrapped = (seed + 2**63) % 2**64 - 2**63
-    return torch.full((), wrapped, dtype=torch.int64, device=device)
+    return torch.full((), wrap(seed), dtype=torch.int64, device=device)
 
 
 def fresh_seed(device: torch.device) -> Tensor:

@@ -16,16 +16,24 @@ def freeze(model: M, *, at: str = "mean", example: int = 0) -> M:
     """Plain torch modules again, in place: at the mean, or, inside of `hold`, at what example `example` sees."""
     if at not in ("mean", "draw"):
         raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
+    if not isinstance(example, int) or isinstance(example, bool) or example < 0:
+        raise InvalidArgument(f"freeze(example={example!r}): expected the index of an example, ≥ 0.")
     layers = perturbed_layers(model)
     drawn: list[tuple[nn.Parameter, torch.Tensor]] = []
     if at == "draw":
         with torch.no_grad():
             for layer in layers.values():
-                seen = weights_of(layer, *held_draw(layer), example)
+                draw, keys = held_draw(layer)
+                if draw.examples is not None and example >= draw.examples:
+                    raise InvalidArgument(
+                        f"freeze(example={example}): the held draw has {draw.examples} examples, 0 to "
+                        f"{draw.examples - 1}."
+                    )
+                seen = weights_of(layer, draw, keys, example)
                 drawn += [(attrgetter(name)(layer), weight.squeeze(0)) for name, weight in seen.items()]
     for parameter, weight in drawn:
         parameter.data.copy_(weight)
-    for root in {layer.plan.root for layer in layers.values()}:
+    for root in {root for layer in layers.values() for root, _ in layer.plan.roots}:
         for module in model.modules():
             root.detach(module)
     for layer in layers.values():

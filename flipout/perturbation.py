@@ -1,5 +1,6 @@
 """One Parameter under one draw: its mean, its ΔŴ and its signs."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from .distributions.base import Distribution, sample
 from .draw import Draw
-from .random import NOISE, OUTPUT_NOISE, Stream, key_schedule, sign_at, signs, stream_starts
+from .errors import AsymmetricDistribution
+from .random import NOISE, OUTPUT_NOISE, Stream, key_schedule, sign_at, sign_codes, stream_starts, unpack
 
 
 class Part(NamedTuple):
@@ -30,14 +32,26 @@ class Signs:
     antithetic: bool
     part: "Part | None" = None
 
-    def over(self, dim: int, features: int, keys: Tensor, dtype: torch.dtype) -> Tensor:
-        """(count, features) of ±1."""
-        if dim == 0 and self.part:
-            whole = signs(keys, self.key, dim, self.first, self.count, self.part.whole, dtype)
-            made = whole.narrow(1, self.part.start, features)
-        else:
-            made = signs(keys, self.key, dim, self.first, self.count, features, dtype)
-        return -made if self.antithetic and dim == 0 else made
+    def over(self, dims: Sequence[tuple[int, int]], keys: Tensor, dtype: torch.dtype) -> list[Tensor]:
+        """(count, features) of ±1 for each (dimension, features)."""
+        return next(self.runs(dims, keys, dtype, self.count))
+
+    def runs(
+        self, dims: Sequence[tuple[int, int]], keys: Tensor, dtype: torch.dtype, some: int
+    ) -> Iterator[list[Tensor]]:
+        """`over`, for `some` examples after the other: made at once, but unpacked only as they are asked for."""
+        part = self.part
+        whole = [part.whole if part and dim == 0 else features for dim, features in dims]
+        over = [(dim, size) for (dim, _), size in zip(dims, whole, strict=True)]
+        codes = sign_codes(keys, self.key, over, self.first, self.count)
+        for i in range(0, max(self.count, 1), max(some, 1)):
+            made = [unpack(code[i : i + some], size, dtype) for code, size in zip(codes, whole, strict=True)]
+            for j, (dim, features) in enumerate(dims):
+                if part and dim == 0:
+                    made[j] = made[j].narrow(1, part.start, features)
+                if self.antithetic and dim == 0:
+                    made[j] = -made[j]
+            yield made
 
     def at(self, dim: int, example: Tensor, feature: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:
         """Single signs; examples are counted from the first one here."""
@@ -64,9 +78,9 @@ class Perturbation:
         return self._rows_of(self.parameter, 0).to(self.dtype)
 
     @property
-    def variance(self) -> Tensor:
-        """spread², of the mean's shape."""
-        return self._rows_of(self.spread.expand_as(self.parameter), 0).to(self.dtype).square()
+    def spread_of_mean(self) -> Tensor:
+        """The spread, of the mean's shape."""
+        return self._rows_of(self.spread.expand_as(self.parameter), 0)
 
     @property
     def signs(self) -> Signs:
@@ -78,13 +92,11 @@ class Perturbation:
 
     def deltas(self, first: int, count: int) -> Tensor:
         """(count, *shape): ΔŴ of the bases `first` onward."""
-        start = self._starts(NOISE, first, count)
-        whole = sample(self.distribution, self.spread, start, tuple(self.parameter.shape))
-        return self._rows_of(whole, 1).to(self.dtype)
+        return self._sample(self._starts(NOISE, first, count))
 
     def delta(self, base: int = 0) -> Tensor:
         """ΔŴ of one base."""
-        return self.deltas(base, 1).squeeze(0)
+        return self._sample(self._starts(NOISE, base, 1).squeeze(0))
 
     def delta_rows(self, row: Tensor, base: Tensor, first: int, count: int) -> Tensor:
         """(*row.shape, width): single rows of a 2-D ΔŴ, each of its own base among the `count` bases `first` onward."""
@@ -102,6 +114,11 @@ class Perturbation:
 
     def oriented(self, delta: Tensor) -> Tensor:
         """ΔŴ, negated in an antithetic draw: for schemes without signs."""
+        if self.draw.antithetic and not self.distribution.symmetric:
+            raise AsymmetricDistribution(
+                f"An antithetic draw of {self.distribution}: negating it would give weights that it never takes. "
+                "Use a distribution that is symmetric about 0, or hold without antithetic=True."
+            )
         return -delta if self.draw.antithetic else delta
 
     def output_noise(self, shape: tuple[int, ...]) -> Tensor:
@@ -112,8 +129,12 @@ class Perturbation:
     def seen_by(self, first: int, examples: int) -> Self:
         return replace(self, first=first, examples=examples)
 
+    def _sample(self, start: Tensor) -> Tensor:
+        whole = sample(self.distribution, self.spread, start, tuple(self.parameter.shape))
+        return self._rows_of(whole, start.dim()).to(self.dtype)
+
     def _starts(self, field: int, first: int, count: int) -> Tensor:
-        return stream_starts(self.draw.base_keys, self.key, field, first, count, self.draw.fold)
+        return stream_starts(self.draw.seed, self.key, field, first, count, self.draw.fold)
 
     def _rows_of(self, tensor: Tensor, dim: int) -> Tensor:
         return tensor.narrow(dim, self.part.start, self.part.length) if self.part else tensor

@@ -2,13 +2,14 @@
 
 Signs are bits of Philox4x32-10 (Salmon et al., 2011): a pure function of seed, Parameter, dimension, example and
 feature, so any one of them can be made alone, on any device, in any order. Noise runs along SplitMix64 streams
-(Steele et al., 2014) whose starting points are Philox outputs: as replayable, at a third of the cost per number.
+(Steele et al., 2014), one for each seed, Parameter and base: as replayable, at a third of the cost per number.
 Everything is int64 tensor arithmetic on the device of the seed: it compiles, vmaps and can be captured.
 """
 
-import functools
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,9 @@ _MULTIPLIER = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _WORD = 0xFFFFFFFF
 _BLOCK = 128  # bits in one Philox output
+_CACHED = 2**17  # words at a time on a CPU
 
-# The dimension field of a counter holds the dimension whose signs are made, or one of these.
-NOISE, OUTPUT_NOISE = 7, 6
+NOISE, OUTPUT_NOISE = 7, 6  # what a stream is for
 
 
 def key_schedule(seed: Tensor) -> Tensor:
@@ -39,7 +40,7 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], keys: Tensor) -> tupl
     multiplier = index * (_MULTIPLIER[1] - _MULTIPLIER[0]) + _MULTIPLIER[0]
     for key in keys.view(_ROUNDS, *pair).unbind(0):
         product = (even * multiplier).flip(0)
-        even, odd = ((product >> 32) ^ odd ^ key) & _WORD, product
+        even, odd = (key ^ (product >> 32)).bitwise_xor_(odd).bitwise_and_(_WORD), product
     c0, c2 = even.unbind(0)
     c1, c3 = (odd & _WORD).unbind(0)
     return c0, c1, c2, c3
@@ -51,13 +52,22 @@ def _counter(block: Tensor, index: Tensor, key: int, field: int) -> tuple[Tensor
     return block, index, torch.full_like(block, high), torch.full_like(block, low)
 
 
-def signs(keys: Tensor, key: int, dim: int, first: int, count: int, features: int, dtype: torch.dtype) -> Tensor:
-    """(count, features) of ±1: the signs of examples `first` onward over dimension `dim` of Parameter `key`."""
+def sign_codes(keys: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> list[Tensor]:
+    """(count, ⌈features / 8⌉) bytes for each (dimension, features) of Parameter `key`: packed signs of the examples
+    `first` onward."""
     device = keys.device
-    blocks = -(-features // _BLOCK)
     example = torch.arange(first, first + count, device=device).unsqueeze(1)
-    words = philox(_counter(torch.arange(blocks, device=device), example, key, dim), keys)
-    return _expand(torch.stack(words, -1).flatten(1), 32, features, dtype)
+    fields = [_counter(torch.arange(-(-size // _BLOCK), device=device), example, key, dim) for dim, size in over]
+    block, high, low = (torch.cat([field[i] for field in fields]) for i in (0, 2, 3))
+    words = torch.stack(philox((block, example, high, low), keys), -1).flatten(1)
+    parts = words.split([4 * len(field[0]) for field in fields], 1)
+    return [_bytes(part, 32, size) for part, (_, size) in zip(parts, over, strict=True)]
+
+
+def unpack(codes: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """The first `count` bits of the bytes in the last dimension, as signs: 0 → +1 and 1 → −1."""
+    table = _constant(_table, dtype, codes.device)
+    return table.index_select(0, codes.flatten()).view(*codes.shape[:-1], 8 * codes.shape[-1])[..., :count]
 
 
 def sign_at(keys: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, dtype: torch.dtype) -> Tensor:
@@ -68,10 +78,20 @@ def sign_at(keys: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, 
     return (1 - 2 * bit).to(dtype)
 
 
-@functools.cache
-def _cached_table(dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):
-        return _table(dtype, device)
+_CONSTANTS: dict[tuple, Tensor] = {}
+
+
+def _constant(make: Callable[..., Tensor], *args: Any) -> Tensor:
+    """make(*args), made once; but anew inside of a trace or a capture, which own what is made there."""
+    if torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        return make(*args)
+    made = _CONSTANTS.get((make, *args))
+    if made is None:
+        with torch.inference_mode(False):
+            made = make(*args)
+        if type(made) is Tensor:
+            _CONSTANTS[make, *args] = made
+    return made
 
 
 def _table(dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -80,32 +100,40 @@ def _table(dtype: torch.dtype, device: torch.device) -> Tensor:
     return (1 - 2 * (bits & 1)).to(dtype)
 
 
-def _expand(words: Tensor, bits: int, count: int, dtype: torch.dtype) -> Tensor:
-    """The first `count` bits of the last dimension's words, as signs."""
+def _bytes(words: Tensor, bits: int, count: int) -> Tensor:
+    """The bytes that hold the first `count` bits of the words in the last dimension."""
     shift = torch.arange(0, bits, 8, device=words.device)
-    code = ((words.unsqueeze(-1) >> shift) & 0xFF).flatten(-2)[..., : -(-count // 8)]
-    plain = type(words) is Tensor and not torch.compiler.is_compiling()
-    table = (_cached_table if plain else _table)(dtype, words.device)
-    return table.index_select(0, code.flatten()).view(*code.shape[:-1], -1)[..., :count]
+    return ((words.unsqueeze(-1) >> shift) & 0xFF).flatten(-2)[..., : -(-count // 8)]
 
 
 # Streams ---------------------------------------------------------------------------------------------------------
 
-_GAMMA = 0x9E3779B97F4A7C15 - 2**64
-_MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+
+def wrap(number: int) -> int:
+    """The 64-bit two's complement of an integer."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+_GAMMA, _APART = wrap(0x9E3779B97F4A7C15), 0x6A09E667F3BCC909
+_MIX = (wrap(0xBF58476D1CE4E5B9), wrap(0x94D049BB133111EB))
 
 
 def _splitmix(z: Tensor) -> Tensor:
-    z = (z ^ ((z >> 30) & (2**34 - 1))) * _MIX[0]
-    z = (z ^ ((z >> 27) & (2**37 - 1))) * _MIX[1]
-    return z ^ ((z >> 31) & (2**33 - 1))
+    """SplitMix64's finaliser, in place; the masks make torch's arithmetic shifts logical."""
+    z.bitwise_xor_((z >> 30).bitwise_and_(2**34 - 1)).mul_(_MIX[0])
+    z.bitwise_xor_((z >> 27).bitwise_and_(2**37 - 1)).mul_(_MIX[1])
+    return z.bitwise_xor_((z >> 31).bitwise_and_(2**33 - 1))
 
 
-def stream_starts(keys: Tensor, key: int, field: int, first: int, count: int, fold: int = 0) -> Tensor:
+def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold: int = 0) -> Tensor:
     """(count,) starting points, one for each base (or example) `first` onward; `fold` sets a rank apart."""
-    index = torch.arange(first, first + count, device=keys.device)
-    high, low, *_ = philox(_counter(torch.full_like(index, fold), index, key, field), keys)
-    return high << 32 | low
+    parameter = _splitmix(seed + wrap((key << 3 | field) * _APART))
+    index = torch.arange(first + 1, first + 1 + count, device=seed.device).mul_(_GAMMA)
+    return _splitmix(index + _splitmix(parameter + wrap(fold * _GAMMA)))
+
+
+def _steps(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device).mul_(_GAMMA)
 
 
 @dataclass(frozen=True)
@@ -122,36 +150,51 @@ class Stream:
 
     def normal(self, part: int = 0) -> Tensor:
         """N(0, 1) by Box and Muller: elements 2i and 2i + 1 are the cosine and the sine of word i."""
-        word = self._words(2, 3 * part)
-        real = torch.float64 if self.dtype == torch.float64 else torch.float32
-        unit = ((word >> 32) + 2**31).to(real) * 2.0**-32 + 2.0**-33
-        radius = (unit.log() * -2).sqrt()
-        angle = (word & _WORD).to(real) * (math.tau / 2**32)
         if self.elements is not None:
-            return torch.where(self.elements % 2 == 0, angle.cos(), angle.sin()).mul(radius).to(self.dtype)
-        return self._shaped(torch.stack((radius * angle.cos(), radius * angle.sin()), -1).to(self.dtype))
+            cosine, sine = self._box_muller(self._words_at(2, 3 * part))
+            return torch.where(self.elements % 2 == 0, cosine, sine).to(self.dtype)
+        return self._paired(self._box_muller(words) for words in self._words(2, 3 * part))
 
     def uniform(self, part: int = 0) -> Tensor:
         """32-bit integers, uniform over [0, 2³²), in int64."""
-        word = self._words(2, 3 * part + 1)
-        high, low = (word >> 32) & _WORD, word & _WORD
         if self.elements is not None:
-            return torch.where(self.elements % 2 == 0, high, low)
-        return self._shaped(torch.stack((high, low), -1))
+            word = self._words_at(2, 3 * part + 1)
+            return torch.where(self.elements % 2 == 0, (word >> 32) & _WORD, word & _WORD)
+        return self._paired(((words >> 32) & _WORD, words & _WORD) for words in self._words(2, 3 * part + 1))
 
     def sign(self, part: int = 0) -> Tensor:
         """±1, one bit each."""
-        word = self._words(64, 3 * part + 2)
         if self.elements is not None:
-            return (1 - 2 * ((word >> self.elements % 64) & 1)).to(self.dtype)
-        return _expand(word, 64, math.prod(self.shape), self.dtype).view(*self.start.shape, *self.shape)
+            return (1 - 2 * ((self._words_at(64, 3 * part + 2) >> self.elements % 64) & 1)).to(self.dtype)
+        size = math.prod(self.shape)
+        codes = _bytes(torch.cat(self._words(64, 3 * part + 2), -1), 64, size)
+        return unpack(codes, size, self.dtype).reshape(*self.start.shape, *self.shape)
 
-    def _words(self, per_word: int, kind: int) -> Tensor:
-        origin = self.start + kind * 0x6A09E667F3BCC909
-        if self.elements is not None:
-            return _splitmix(origin + self.elements // per_word * _GAMMA)
+    def _box_muller(self, word: Tensor) -> tuple[Tensor, Tensor]:
+        real = torch.float64 if self.dtype == torch.float64 else torch.float32
+        unit = (word >> 32).add_(2**31).to(real).mul_(2.0**-32).add_(2.0**-33)
+        radius = unit.log_().mul_(-2).sqrt_()
+        angle = word.bitwise_and_(_WORD).to(real).mul_(math.tau / 2**32)
+        return angle.cos().mul_(radius).to(self.dtype), angle.sin_().mul_(radius).to(self.dtype)
+
+    def _words_at(self, per_word: int, kind: int) -> Tensor:
+        """The word of each of the elements."""
+        assert self.elements is not None
+        return _splitmix(self.start + wrap(kind * _APART) + self.elements // per_word * _GAMMA)
+
+    def _words(self, per_word: int, kind: int) -> list[Tensor]:
+        """(*start.shape, some) each: all words of the shape, in pieces that stay in a CPU's cache."""
+        origin = (self.start + wrap(kind * _APART)).unsqueeze(-1)
         count = -(-math.prod(self.shape) // per_word)
-        return _splitmix(origin.unsqueeze(-1) + torch.arange(count, device=origin.device) * _GAMMA)
+        whole = origin.device.type != "cpu" or torch.compiler.is_compiling()
+        piece = max(count if whole else _CACHED // max(self.start.numel(), 1), 1)
+        steps = _steps(piece, origin.device) if whole else _constant(_steps, _CACHED, origin.device)
+        return [
+            _splitmix(steps[: min(piece, count - i)] + (origin + wrap(i * _GAMMA)))
+            for i in range(0, max(count, 1), piece)
+        ]
 
-    def _shaped(self, pairs: Tensor) -> Tensor:
-        return pairs.flatten(-2)[..., : math.prod(self.shape)].reshape(*self.start.shape, *self.shape)
+    def _paired(self, halves: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+        pieces = [torch.stack(pair, -1).flatten(-2) for pair in halves]
+        flat = pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
+        return flat[..., : math.prod(self.shape)].reshape(*self.start.shape, *self.shape)

@@ -1,6 +1,6 @@
 """Which Parameters `perturb` perturbs: the layer types it knows, the choice, and the refusals."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from . import nn as perturbed
-from .errors import AlreadyPerturbed, InvalidArgument, UnknownParameter, Unsupported, WeightReused
-from .nn.base import Perturbed, Where, matcher, own_parameter
+from .errors import AlreadyPerturbed, InvalidArgument, UnknownParameter, Unsupported
+from .nn.base import Perturbed, Where, matcher, own_parameter, patterns
 
 _LAYERS: dict[type[nn.Module], type[Perturbed]] = {layer.torch_type: layer for layer in perturbed.LAYERS}
 
@@ -38,84 +38,104 @@ class Choice:
 
 def choose(model: nn.Module, where: Where | None) -> list[Choice]:
     """The layers to convert and the Parameters of each; a Parameter that is chosen is chosen wherever it is used."""
-    layers: list[Choice] = []
+    if where is not None and not callable(where):
+        where = patterns(where)
     aliases: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         aliases.setdefault(id(parameter), []).append(name)
-    known: dict[int, list[tuple[Choice, str]]] = {}
-    default: set[int] = set()
-    extra: set[int] = set()  # learned Parameters of earlier conversions
-    taken: set[int] = set()
-    for label, layer in model.named_modules():
-        layer_type = type(layer) if isinstance(layer, Perturbed) else _LAYERS.get(type(layer))
-        if layer_type is None:
-            continue
-        choice = Choice(layer, label, layer_type)
-        layers.append(choice)
-        plan = layer.plan if isinstance(layer, Perturbed) else None
-        for name in layer_type.perturbable(layer):
-            parameter = attrgetter(name)(layer)
-            known.setdefault(id(parameter), []).append((choice, name))
-            if plan and name in plan.distributions:
-                taken.add(id(parameter))
-                extra.update(id(attrgetter(own)(layer)) for own in layer.learned_names(name))  # pyright: ignore
-            elif name in layer_type.default:
-                default.add(id(parameter))
-
+    known = _known(model)
+    _refuse_computed(model, where)
     if where is None:
-        chosen = default - taken
-        _refuse_parametrised(model, lambda name: True)
+        chosen = known.default - known.taken
     else:
         match = matcher(where)
-        _refuse_parametrised(model, match)
-        chosen = {key for key, names in aliases.items() if key not in extra and any(match(name) for name in names)}
+        chosen = {key for key, names in aliases.items() if key not in known.extra and any(match(n) for n in names)}
         _check_patterns(where, [name for names in aliases.values() for name in names])
     if not chosen:
+        if where is None and known.taken:
+            raise AlreadyPerturbed(
+                f"{type(model).__name__}: every weight that perturb chooses by default is perturbed already. "
+                "flipout.freeze(model) first, or name other Parameters with `where`."
+            )
         raise UnknownParameter(
             f"{type(model).__name__}: where={where!r} leaves nothing to perturb. Its Parameters are "
             f"{_some(name for names in aliases.values() for name in names)}; known layers are "
             f"{_some(torch_type.__name__ for torch_type in _LAYERS)}."
         )
-    for key in chosen:
-        name = aliases[key][0]
-        if len(known.get(key, [])) < len(aliases[key]):
-            lost = sorted(set(aliases[key]) - {f"{c.label}.{n}".lstrip(".") for c, n in known.get(key, [])})
+    for key in sorted(chosen, key=lambda key: aliases[key][0]):
+        lost = [name for name in aliases[key] if name not in known.names]
+        if lost:
             owner = type(model.get_submodule(lost[0].rpartition(".")[0])).__name__
             raise UnknownParameter(
                 f"where={where!r} names {lost[0]} of a {owner}, which no known layer type perturbs. "
                 f"Exclude it in `where`, or add the layer with flipout.register({owner}, …)."
             )
-        if key in taken:
+        if key in known.taken:
             raise AlreadyPerturbed(
-                f"{name} is perturbed already. flipout.freeze(model) first, or exclude it in `where`."
+                f"{aliases[key][0]} is perturbed already. flipout.freeze(model) first, or exclude it in `where`."
             )
-        for choice, local in known[key]:
+        for choice, local in known.users[key]:
             choice.parameters.append(local)
-    converted = [choice for choice in layers if choice.parameters]
+    converted = [choice for choice in known.layers if choice.parameters]
     for choice in converted:
         choice.layer_type.check_options(choice.layer, choice.label or type(choice.layer).__name__)
-        for name in choice.parameters:
-            if isinstance(attrgetter(name)(choice.layer), nn.parameter.UninitializedParameter):
-                raise Unsupported(
-                    f"{choice.label}.{name} has no shape yet (a lazy module). Run one batch through it first."
-                )
     return converted
 
 
-def _refuse_parametrised(model: nn.Module, match: Callable[[str], bool]) -> None:
+@dataclass
+class _Known:
+    """What the known layers of a model can perturb. Parameters are told by their id."""
+
+    layers: list[Choice] = field(default_factory=list)
+    users: dict[int, list[tuple[Choice, str]]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)  # every name, also of layers that occur twice
+    default: set[int] = field(default_factory=set)
+    taken: set[int] = field(default_factory=set)  # perturbed already
+    extra: set[int] = field(default_factory=set)  # learned by distributions of earlier conversions
+
+
+def _known(model: nn.Module) -> _Known:
+    known, seen = _Known(), set()
+    for label, layer in model.named_modules(remove_duplicate=False):
+        layer_type = type(layer) if isinstance(layer, Perturbed) else _LAYERS.get(type(layer))
+        if layer_type is None:
+            continue
+        names = layer_type.perturbable(layer)
+        known.names.update(f"{label}.{name}".lstrip(".") for name in names)
+        if layer in seen:
+            continue
+        seen.add(layer)
+        choice = Choice(layer, label, layer_type)
+        known.layers.append(choice)
+        for name in names:
+            parameter = attrgetter(name)(layer)
+            known.users.setdefault(id(parameter), []).append((choice, name))
+            if isinstance(layer, Perturbed) and name in layer.plan.distributions:
+                known.taken.add(id(parameter))
+                known.extra.update(id(attrgetter(own)(layer)) for own in layer.learned_names(name))
+            elif name in layer_type.default:
+                known.default.add(id(parameter))
+    return known
+
+
+def _refuse_computed(model: nn.Module, where: Where | None) -> None:
+    """Refuse the chosen weights that are no Parameters: parametrised, or of a lazy module that has not run yet."""
+    match = (lambda name: True) if where is None else matcher(where)
     for label, layer in model.named_modules():
         bases = [base for base in type(layer).__mro__ if base in _LAYERS]
         if not bases or isinstance(layer, Perturbed):
             continue
         layer_type = _LAYERS[bases[0]]
-        for name in layer_type.default + layer_type.optional:
+        for name in layer_type.default if where is None else layer_type.default + layer_type.optional:
             owner, _, local = name.rpartition(".")
-            module = layer.get_submodule(owner)
-            computed = parametrize.is_parametrized(module, local) or (
-                own_parameter(layer, name) is None and isinstance(getattr(module, local, None), torch.Tensor)
-            )
-            full = f"{label}.{name}".lstrip(".")
-            if computed and name in layer_type.default and match(full):
+            module, own, full = layer.get_submodule(owner), own_parameter(layer, name), f"{label}.{name}".lstrip(".")
+            if not match(full):
+                continue
+            if isinstance(own, nn.parameter.UninitializedParameter):
+                raise Unsupported(f"{full} has no shape yet (a lazy module). Run one batch through the model first.")
+            if parametrize.is_parametrized(module, local) or (
+                own is None and isinstance(getattr(module, local, None), torch.Tensor)
+            ):
                 raise Unsupported(
                     f"{full} is parametrised (weight_norm, spectral_norm or the like): computed, not a Parameter. "
                     "Remove the parametrisation first (torch.nn.utils.parametrize.remove_parametrizations), or leave "
@@ -125,22 +145,9 @@ def _refuse_parametrised(model: nn.Module, match: Callable[[str], bool]) -> None
 
 def _check_patterns(where: Where, names: list[str]) -> None:
     if not callable(where):
-        for pattern in [where] if isinstance(where, str) else where:
+        for pattern in where:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise UnknownParameter(f"where: {pattern!r} matches no Parameter. There are {_some(names)}.")
-
-
-def refuse_reuse(choices: list[Choice]) -> None:
-    users: dict[int, str] = {}
-    for choice in choices:
-        for name in choice.parameters:
-            key, full = id(attrgetter(name)(choice.layer)), f"{choice.label}.{name}"
-            if key in users:
-                raise WeightReused(
-                    f"{users[key]} and {full} are one Parameter: local reparameterisation would sample it in each "
-                    "layer separately, which is never one weight per example. Use scheme='flipout'."
-                )
-            users[key] = full
 
 
 def _some(names: Iterable[str], most: int = 12) -> str:

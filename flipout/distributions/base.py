@@ -1,9 +1,11 @@
 """WHAT noise: ΔW given the mean W̄, always as a spread times standard noise that can be made again."""
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from numbers import Real
 from typing import Any, Self
 
 import torch
@@ -57,42 +59,52 @@ def _lookup(table: Mapping[str, Any], name: str, what: str) -> Any:
 
 
 def check_std(std: Any, what: str) -> None:
-    values = list(std.values()) if isinstance(std, Mapping) else [std]
-    for value in values:
-        number = torch.as_tensor(value, dtype=torch.float64)
+    for value in std.values() if isinstance(std, Mapping) else [std]:
+        number = torch.as_tensor(value if isinstance(value, (Real, Tensor)) else math.nan, dtype=torch.float64)
         if not bool((torch.isfinite(number) & (number >= 0)).all()):
-            raise InvalidArgument(f"{what}: std={value} given; a standard deviation is a finite number ≥ 0.")
+            raise InvalidArgument(f"{what}: std={value!r} given; a standard deviation is a finite number ≥ 0.")
 
 
 def scale(std: float | Tensor, mean: Tensor) -> Tensor:
-    return std.to(mean) if isinstance(std, Tensor) else mean.new_full((), std)
+    if not isinstance(std, Tensor):
+        return mean.new_full((), std)
+    sizes = zip(reversed(std.shape), reversed(mean.shape), strict=False)
+    if std.dim() > mean.dim() or any(size not in (1, own) for size, own in sizes):
+        raise InvalidArgument(
+            f"std of shape {tuple(std.shape)} given; it has to broadcast to its Parameter's shape {tuple(mean.shape)}."
+        )
+    return std.to(mean)
+
+
+def transformed() -> bool:
+    """Under torch.compile and torch.func the definitions run as they are: those see through plain tensor code."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 class _Replayed(torch.autograd.Function):
-    """spread ∘ noise, which keeps nothing for backward but the streams' starting points."""
+    """spread ∘ noise, which keeps the streams' starting points for backward and makes the noise again.
 
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(spread: Tensor, start: Tensor, distribution: Distribution, shape: tuple[int, ...]) -> Tensor:
-        return spread * distribution.noise(Stream(start, shape, spread.dtype))
+    A CPU keeps the noise itself: there, making it costs as much as a matrix product.
+    """
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        spread, start, ctx.distribution, ctx.shape = inputs
-        ctx.spread_shape = spread.shape
-        ctx.save_for_backward(start)
+    def forward(ctx: Any, spread: Tensor, start: Tensor, distribution: Distribution, shape: tuple[int, ...]) -> Tensor:
+        ctx.distribution, ctx.shape, ctx.spread_shape = distribution, shape, spread.shape
+        noise = distribution.noise(Stream(start, shape, spread.dtype))
+        ctx.save_for_backward(start, noise if start.device.type == "cpu" else None)
+        return spread * noise
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (start,) = ctx.saved_tensors
+        start, noise = ctx.saved_tensors
         (grad,) = grads
-        noise = ctx.distribution.noise(Stream(start, ctx.shape, grad.dtype))
+        if noise is None:
+            noise = ctx.distribution.noise(Stream(start, ctx.shape, grad.dtype))
         return (grad * noise).sum_to_size(ctx.spread_shape), None, None, None
 
 
 def sample(distribution: Distribution, spread: Tensor, start: Tensor, shape: tuple[int, ...]) -> Tensor:
     """ΔŴ of `shape` for each starting point."""
-    if spread.requires_grad and not torch.compiler.is_compiling():
+    if spread.requires_grad and not transformed():
         return _Replayed.apply(spread, start, distribution, shape)  # pyright: ignore[reportReturnType]
     return spread * distribution.noise(Stream(start, shape, spread.dtype))

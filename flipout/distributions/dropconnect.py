@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -22,8 +23,8 @@ class DropConnect(Distribution):
 
     def __post_init__(self) -> None:
         for p in self.p.values() if isinstance(self.p, Mapping) else [self.p]:
-            if not (isinstance(p, (int, float)) and 0 <= p < 1):
-                raise InvalidArgument(f"DropConnect: p={p} given; the drop probability lies in [0, 1).")
+            if not (isinstance(p, Real) and 0 <= p < 1):
+                raise InvalidArgument(f"DropConnect: p={p!r} given; the drop probability lies in [0, 1).")
 
     @property
     def symmetric(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -1,7 +1,9 @@
 """A Gaussian whose standard deviation is learned: the factorised variational posterior."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +23,12 @@ def inverse_softplus(std: Tensor) -> Tensor:
 class MeanField(LearnedDistribution):
     """ΔW ~ N(0, softplus(ρ)²) with ρ a Parameter (`weight_rho`) beside the mean.
 
-    The initial standard deviation is `std`, or `relative` · |W̄| (floored at `least`, so that a zero weight can learn).
+    The initial standard deviation is `std`, or `relative` · |W̄| (floored at `least`, so that a zero weight can learn);
+    each of them a number or {glob: number}.
     """
 
-    std: float | None = None
-    relative: float | None = None
+    std: float | Mapping[str, float] | None = None
+    relative: float | Mapping[str, float] | None = None
     least: float = 1e-6
     symmetric = True
     gaussian = True
@@ -34,11 +37,14 @@ class MeanField(LearnedDistribution):
         if self.std is not None and self.relative is not None:
             raise InvalidArgument(f"MeanField: std={self.std} and relative={self.relative} given; give one of them.")
         for name in ("std", "relative", "least"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InvalidArgument(f"MeanField: {name}={value} given; an initial {name} is a finite number > 0.")
+            given = getattr(self, name)
+            for value in given.values() if isinstance(given, Mapping) else [] if given is None else [given]:
+                if not (isinstance(value, Real) and 0 < float(value) < math.inf):
+                    raise InvalidArgument(f"MeanField: {name}={value!r} given; expected a finite number > 0.")
 
     def initial(self, mean: Tensor) -> dict[str, Tensor]:
+        assert not isinstance(self.std, Mapping)
+        assert not isinstance(self.relative, Mapping)
         exact = mean.detach().double()
         if self.relative is not None:
             std = (exact.abs() * self.relative).clamp_min(self.least)

@@ -77,6 +77,13 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
                     f"{'(N, L, ' if self.batch_first else '(L, N, '}{width}) or (L, {width}), "
                     "with the same number of dimensions as the query."
                 )
+            self.compute_dtype(t, self.out_proj.weight)
+        batch = slice(0) if query.dim() == 2 else slice(0, 1) if self.batch_first else slice(1, 2)
+        if key.shape[:-1] != value.shape[:-1] or key.shape[batch] != query.shape[batch]:
+            raise InvalidInput(
+                f"{self.label}: query, key and value of shapes {tuple(query.shape)}, {tuple(key.shape)} and "
+                f"{tuple(value.shape)}; expected one batch size, and keys and values of one length."
+            )
 
     def _project(self, noise: Perturbations, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         width, bias = self.embed_dim, self._input_bias(noise)
@@ -114,15 +121,22 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
                     f"{self.label}: attn_mask of shape {tuple(attn_mask.shape)}; expected ({length}, {source}) or "
                     f"({rows * self.num_heads}, {length}, {source})."
                 )
-            merged = _additive(attn_mask.unflatten(0, (rows, -1)) if wide else attn_mask, q.dtype)
+            merged = self._additive(attn_mask.unflatten(0, (rows, -1)) if wide else attn_mask, q.dtype)
         if padding is not None:
             if padding.shape != (rows, source):
                 raise InvalidInput(
                     f"{self.label}: key_padding_mask of shape {tuple(padding.shape)}; expected ({rows}, {source})."
                 )
-            hidden = _additive(padding, q.dtype).view(rows, 1, 1, source)
+            hidden = self._additive(padding, q.dtype).view(rows, 1, 1, source)
             merged = hidden if merged is None else merged + hidden
         return merged
+
+    def _additive(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
+        if mask.dtype == torch.bool:
+            return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf)
+        if not mask.is_floating_point():
+            raise InvalidInput(f"{self.label}: a mask of dtype {mask.dtype}; expected bool (True hides) or floats.")
+        return mask.to(dtype)
 
     def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """`add_bias_kv` and `add_zero_attn`: further keys that nothing masks."""
@@ -135,9 +149,3 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
             extra += 1
         return k, v, mask if mask is None or not extra else F.pad(mask, (0, extra))
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if mask.dtype == torch.bool:
-        return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf)
-    return mask.to(dtype)

@@ -1,9 +1,8 @@
 """What every perturbed layer has: a plan of its noise, and the way from a Parameter to its perturbation."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -16,22 +15,28 @@ from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupporte
 from ..ops.base import Op
 from ..perturbation import Part, Perturbation
 from ..schemes import Scheme, scheme_of
+from .plan import Keys, Plan, parameter_key
 from .root import Root, recomputing
 from .tape import Tape, decided
 
 Where = str | Iterable[str] | Callable[[str], bool]
 
 
+def patterns(where: str | Iterable[str]) -> list[str]:
+    listed = [where] if isinstance(where, str) or not isinstance(where, Iterable) else list(where)
+    if not all(isinstance(pattern, str) for pattern in listed):
+        raise InvalidArgument(
+            f"where={where!r}: expected a glob, a list of globs, or a predicate over Parameter names."
+        )
+    return listed
+
+
 def matcher(where: Where) -> Callable[[str], bool]:
     """A glob, several globs, or a predicate, as a predicate over Parameter names."""
     if callable(where):
         return where
-    patterns = [where] if isinstance(where, str) else list(where)
-    if not all(isinstance(pattern, str) for pattern in patterns):
-        raise InvalidArgument(
-            f"where={where!r}: expected a glob, a list of globs, or a predicate over Parameter names."
-        )
-    return lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)
+    globs = patterns(where)
+    return lambda name: any(fnmatchcase(name, glob) for glob in globs)
 
 
 def own_parameter(layer: nn.Module, name: str) -> nn.Parameter | None:
@@ -40,31 +45,15 @@ def own_parameter(layer: nn.Module, name: str) -> nn.Parameter | None:
     return layer.get_submodule(owner)._parameters.get(local)
 
 
-def parameter_key(name: str) -> int:
-    """61 bits that stand for a Parameter's name, the same in every process."""
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 3
-
-
-@dataclass(eq=False)
-class Plan:
-    """The noise of one layer."""
-
-    distributions: dict[str, Distribution]
-    scheme: Scheme
-    keys: dict[str, int]  # Parameter → what its signs are keyed by: its name in the root, hashed
-    label: str = ""  # the layer's name in its root, for messages
-    root: Root = field(default_factory=Root)
-    rooted: bool = False  # the root is a module around this layer, and `keys` are of its names
-    learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of the learned ones beside
-    quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
-    batch_dim: int = 0
-    sampling: int = 0
-    held: list[tuple[Draw, dict[str, int]]] = field(default_factory=list)
-    alone_since: int | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles start outside of every context."""
-        return {**self.__dict__, "sampling": 0, "held": [], "alone_since": None}
+def check_fit(distribution: Distribution, parameter: Tensor, label: str) -> None:
+    std = getattr(distribution, "std", None)
+    if isinstance(std, Tensor):
+        shapes = tuple(std.shape), tuple(parameter.shape)
+        sizes = zip(shapes[0][::-1], shapes[1][::-1], strict=False)
+        if len(shapes[0]) > len(shapes[1]) or any(size not in (1, whole) for size, whole in sizes):
+            raise InvalidArgument(
+                f"{label}: std of shape {shapes[0]} given; expected one that broadcasts to the Parameter's {shapes[1]}."
+            )
 
 
 class Perturbed(nn.Module):
@@ -96,8 +85,9 @@ class Perturbed(nn.Module):
         if not names:
             raise UnknownParameter(f"{label}: where={where!r} names none of its Parameters {self.perturbable(self)}.")
         named = {name: distribution.named(name) for name in names}
-        self.set_plan(Plan(named, scheme_of(scheme), {name: parameter_key(name) for name in names}))
+        self.set_plan(Plan(named, scheme_of(scheme), [(Root(), {name: parameter_key(name) for name in names})]))
         for name, own in named.items():
+            check_fit(own, attrgetter(name)(self), f"{label}.{name}")
             if isinstance(own, LearnedDistribution):
                 initial = own.initial(attrgetter(name)(self))
                 self.learn(name, {suffix: nn.Parameter(value) for suffix, value in initial.items()})
@@ -123,6 +113,9 @@ class Perturbed(nn.Module):
     def set_plan(self, plan: Plan) -> None:
         self.check_scheme(plan.scheme, plan.distributions, plan.label or type(self).__name__)
         self.plan = plan
+        padding = getattr(self, "padding_idx", None)
+        if padding is not None and "weight" in plan.distributions:
+            plan.quiet_rows["weight"] = padding
 
     def learn(self, name: str, learned: dict[str, nn.Parameter]) -> None:
         """Register what the distribution of Parameter `name` learns, beside it."""
@@ -144,8 +137,15 @@ class Perturbed(nn.Module):
         """Whether the next call perturbs: training, `sampling` or `hold`."""
         if getattr(self, "_is_replica", False):
             raise Unsupported("nn.DataParallel shares one draw between threads; use DistributedDataParallel instead.")
-        plan = self.plan
-        return decided(lambda: bool(plan.distributions) and (self.training or plan.sampling > 0 or bool(plan.held)))
+        return decided(self._is_noisy)
+
+    @property
+    def free(self) -> bool:
+        """Whether the next call asks its root for the draw."""
+        return self._is_noisy() and self.plan.held is None
+
+    def _is_noisy(self) -> bool:
+        return bool(self.plan.distributions) and (self.training or self.plan.sampled)
 
     def groups_of(self, name: str) -> int | None:
         """How signs run over a Parameter: groups of a convolution's kernel, 1 for a matrix, None for a vector."""
@@ -159,18 +159,20 @@ class Perturbed(nn.Module):
         draw.count(x.shape[0], self.label)
         return Perturbations(self, draw.to(x.device), keys, dtype)
 
-    def _find_draw(self, device: torch.device) -> tuple[Draw, dict[str, int], torch.device | None]:
+    def _find_draw(self, device: torch.device) -> tuple[Draw, Keys, torch.device | None]:
         """The draw, the keys of the Parameters, and where a seed was read for this layer alone."""
         plan = self.plan
-        if plan.held:
-            return *plan.held[-1], None
-        draw = plan.root.current(device)
-        if draw is None and recomputing():
-            draw = plan.root.replay(plan.alone_since)
-        if draw is not None:
-            return draw, plan.keys, None
-        plan.alone_since = plan.root.calls + 1
-        return plan.root.take(device), plan.keys, device
+        held = plan.held
+        if held is not None:
+            assert held.draw is not None
+            assert held.keys is not None
+            return held.draw, held.keys[plan], None
+        for root, keys in plan.roots:
+            draw = root.current(device)
+            if draw is not None:
+                return draw, keys, None
+        root, keys = plan.roots[-1]
+        return root.take(device), keys, device
 
     def compute_dtype(self, x: Tensor, weight: Tensor) -> torch.dtype:
         """autocast's dtype, or that of input and weight, which have to agree."""
@@ -203,7 +205,7 @@ class Perturbations:
 
     layer: Perturbed
     draw: Draw
-    keys: dict[str, int]
+    keys: Keys
     dtype: torch.dtype
 
     def __contains__(self, name: str) -> bool:

@@ -1,6 +1,6 @@
 """Contexts that choose the draw, and what is to be seen inside them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ..draw import Draw, from_seed
-from ..errors import NoExampleWeights, NotPerturbed
-from ..schemes import Scheme, scheme_of
-from .base import Perturbations, Perturbed, parameter_key
+from ..errors import NoExampleWeights, NotPerturbed, WeightReused
+from ..schemes import LocalReparam, Scheme, scheme_of
+from .base import Perturbations, Perturbed
+from .plan import Keys, Plan, parameter_key
+from .root import Root, Span
 
 
 def perturbed_layers(model: nn.Module) -> dict[str, Perturbed]:
@@ -28,9 +30,20 @@ def parameter_names(model: nn.Module) -> dict[int, str]:
     return {id(parameter): name for name, parameter in model.named_parameters()}
 
 
-def keys_in(model_names: dict[int, str], layer: Perturbed) -> dict[str, int]:
+def keys_in(model_names: dict[int, str], layer: Perturbed) -> Keys:
     """What a layer's signs are keyed by in a model whose Parameters have these names."""
     return {name: parameter_key(model_names[id(attrgetter(name)(layer))]) for name in layer.plan.distributions}
+
+
+def _keys_of_all(model: nn.Module, layers: Iterable[Perturbed]) -> tuple[Root, dict[Plan, Keys]]:
+    """The root that all layers have in common, and its keys; else the model at hand stands in for one."""
+    plans = [layer.plan for layer in layers]
+    for root, _ in plans[0].roots:
+        keys = {plan: keys for plan in plans if plan.rooted for own, keys in plan.roots if own is root}
+        if len(keys) == len(plans):
+            return root, keys
+    names = parameter_names(model)
+    return plans[0].roots[-1][0], {layer.plan: keys_in(names, layer) for layer in layers}
 
 
 @contextmanager
@@ -50,46 +63,48 @@ def hold(
     batch), `rows` the number of rows of an example, `group` the number of examples that share one ΔŴ (overriding the
     scheme's), and `antithetic` negates every perturbation. `sign_seed` draws other signs over the same base.
     """
-    layers = perturbed_layers(model)
-    names = parameter_names(model)
-    roots = {layer.plan.root for layer in layers.values()}
+    root, keys = _keys_of_all(model, perturbed_layers(model).values())
     device = next(iter(model.parameters())).device
     fields = {"first": first, "rows": rows, "group": group, "antithetic": antithetic}
     if seed is None:
-        fresh = next(iter(roots)).take(device)
+        fresh = root.take(device)
         signs = fresh.sign_keys if sign_seed is None else from_seed(sign_seed, device=device).sign_keys
         draw = replace(fresh, sign_keys=signs, **fields)
     else:
         draw = from_seed(seed, sign_seed, device, **fields)
-    for layer in layers.values():
-        keys = (
-            layer.plan.keys if layer.plan.rooted else keys_in(names, layer)
-        )  # made by hand: the model at hand is the root
-        layer.plan.held.append((draw, keys))
-    for root in roots:
-        root.open_hold()
-    try:
-        with _every_submodule_called():
+    roots = {holder for plan in keys for holder, _ in plan.roots}
+    with _opened(Span(draw, keys), roots):
+        for holder in roots:
+            holder.holds += 1
+        try:
             yield
-    finally:
-        for layer in layers.values():
-            layer.plan.held.pop()
-        for root in roots:
-            root.close_hold(draw)
+        finally:
+            for holder in roots:
+                holder.holds -= 1
 
 
 @contextmanager
 def sampling(model: nn.Module) -> Iterator[None]:
     """Draw in eval mode too: BatchNorm and Dropout stay as they are, only the weights vary."""
-    layers = perturbed_layers(model)
-    for layer in layers.values():
-        layer.plan.sampling += 1
+    plans = [layer.plan for layer in perturbed_layers(model).values()]
+    with _opened(Span(keys={plan: {} for plan in plans}), {root for plan in plans for root, _ in plan.roots}):
+        yield
+
+
+@contextmanager
+def _opened(span: Span, roots: set[Root]) -> Iterator[None]:
+    plans = list(span.keys or ())
+    for root in roots:
+        root.remember(span)
+    for plan in plans:
+        plan.contexts.append(span)
     try:
         with _every_submodule_called():
             yield
     finally:
-        for layer in layers.values():
-            layer.plan.sampling -= 1
+        for plan in plans:
+            plan.contexts.remove(span)
+        span.close()
 
 
 @contextmanager
@@ -99,14 +114,30 @@ def using(model: nn.Module, *, scheme: str | Scheme) -> Iterator[None]:
     chosen = scheme_of(scheme)
     for name, layer in layers.items():
         layer.check_scheme(chosen, layer.plan.distributions, layer.plan.label or name)
-    before = {name: layer.plan.scheme for name, layer in layers.items()}
-    for layer in layers.values():
-        layer.plan.scheme = chosen
+    refuse_reuse((name, layer, layer.plan.distributions, chosen) for name, layer in layers.items())
+    plans = [layer.plan for layer in layers.values()]
+    for plan in plans:
+        plan.schemes.append(plan.scheme)
+        plan.scheme = chosen
     try:
         yield
     finally:
-        for name, layer in layers.items():
-            layer.plan.scheme = before[name]
+        for plan in plans:
+            plan.scheme = plan.schemes.pop()
+
+
+def refuse_reuse(layers: Iterable[tuple[str, nn.Module, Iterable[str], Scheme]]) -> None:
+    """Refuse local reparameterisation of a Parameter that several layers (label, layer, Parameters, scheme) use."""
+    users: dict[int, tuple[str, bool]] = {}
+    for label, layer, parameters, scheme in layers:
+        for name in parameters:
+            key, full, local = id(attrgetter(name)(layer)), f"{label}.{name}", isinstance(scheme, LocalReparam)
+            if key in users and (local or users[key][1]):
+                raise WeightReused(
+                    f"{users[key][0]} and {full} are one Parameter: local reparameterisation would sample it in each "
+                    "layer separately, which is never one weight per example. Use scheme='flipout'."
+                )
+            users[key] = full, local
 
 
 @contextmanager
@@ -120,10 +151,11 @@ def _every_submodule_called() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(enabled)
 
 
-def held_draw(layer: Perturbed) -> tuple[Draw, dict[str, int]]:
-    if not layer.plan.held:
+def held_draw(layer: Perturbed) -> tuple[Draw, Keys]:
+    held = layer.plan.held
+    if held is None or held.draw is None or held.keys is None:
         raise NoExampleWeights(f"{layer.label}: no draw is held. Ask inside of `with flipout.hold(model):`.")
-    return layer.plan.held[-1]
+    return held.draw, held.keys[layer.plan]
 
 
 def example_weights(layer: nn.Module) -> dict[str, Tensor]:
@@ -140,7 +172,7 @@ def example_weights(layer: nn.Module) -> dict[str, Tensor]:
     return weights_of(layer, draw, keys)
 
 
-def weights_of(layer: Perturbed, draw: Draw, keys: dict[str, int], example: int | None = None) -> dict[str, Tensor]:
+def weights_of(layer: Perturbed, draw: Draw, keys: Keys, example: int | None = None) -> dict[str, Tensor]:
     """The weights of all examples of the draw, or of one."""
     weights = {}
     for name in layer.perturbable(layer):
@@ -148,7 +180,7 @@ def weights_of(layer: Perturbed, draw: Draw, keys: dict[str, int], example: int 
         noise = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype)
         count = 1 if example is not None else draw.examples or 0
         if name in noise:
-            p = noise.under(name, draw.first + example, 1) if example is not None else noise[name]
+            p = noise.under(name, draw.offset + example, 1) if example is not None else noise[name]
             weights[name] = layer.plan.scheme.weights(p, layer.groups_of(name))
         else:
             weights[name] = parameter.expand(count, *parameter.shape)

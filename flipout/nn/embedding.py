@@ -24,9 +24,9 @@ class Embedding(Perturbed, nn.Embedding):
     def forward(self, input: Tensor) -> Tensor:
         if not self.noisy:
             return nn.Embedding.forward(self, input)
-        check_index(self, input)
-        batched = input.dim() > self.plan.batch_dim
-        row = input.movedim(self.plan.batch_dim, 0) if batched else input.unsqueeze(0)
+        row = check_index(self, input)
+        batched = row.dim() > self.plan.batch_dim
+        row = row.movedim(self.plan.batch_dim, 0) if batched else row.unsqueeze(0)
         noise = self.perturbations(row, self.weight.dtype)
         example = torch.arange(row.shape[0], device=row.device) // noise.draw.rows
         example = example.view(-1, *[1] * (row.dim() - 1)).expand(row.shape)
@@ -48,13 +48,8 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         if not self.noisy:
             return nn.EmbeddingBag.forward(self, input, offsets, per_sample_weights)
-        check_index(self, input)
-        row, bag, bags = self._bags(input, offsets)
-        if per_sample_weights is not None and (self.mode != "sum" or per_sample_weights.shape != input.shape):
-            raise InvalidInput(
-                f"{self.label}: per_sample_weights of shape {tuple(per_sample_weights.shape)} under "
-                f"mode='{self.mode}'; they need mode='sum' and the shape of the input, {tuple(input.shape)}."
-            )
+        row, bag, bags = self._bags(check_index(self, input), offsets)
+        self._check_weights(input, per_sample_weights)
         noise = self.perturbations(bag.new_empty(bags), self.weight.dtype)
         delta = self.plan.scheme.row_noise(noise["weight"], row, bag // noise.draw.rows)
         value = F.embedding(row, self.weight, self.padding_idx) + delta
@@ -63,16 +58,23 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
             counted = (row != self.padding_idx).to(value.dtype)
         zeros = value.new_zeros(bags, self.embedding_dim)
         if self.mode == "max":
-            value = value.masked_fill(counted.unsqueeze(1) == 0, -torch.inf)
-            index = bag.unsqueeze(1).expand_as(value)
-            peak = torch.full_like(zeros, -torch.inf).scatter_reduce(0, index, value, "amax")
-            return torch.where(peak == -torch.inf, 0, peak)
+            return _maximum(value, bag, counted.bool(), zeros)
         if per_sample_weights is not None:
             value = value * per_sample_weights.flatten().unsqueeze(1)
         total = zeros.index_add(0, bag, value * counted.unsqueeze(1))
         if self.mode == "sum":
             return total
         return total / zeros[:, 0].index_add(0, bag, counted).clamp_min(1).unsqueeze(1)
+
+    def _check_weights(self, input: Tensor, given: Tensor | None) -> None:
+        if given is None:
+            return
+        if self.mode != "sum" or given.shape != input.shape or given.dtype != self.weight.dtype:
+            raise InvalidInput(
+                f"{self.label}: per_sample_weights of shape {tuple(given.shape)} and dtype {given.dtype} under "
+                f"mode='{self.mode}'; they need mode='sum', the shape of the input, {tuple(input.shape)}, and the "
+                f"dtype of the table, {self.weight.dtype}."
+            )
 
     def _bags(self, input: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor, int]:
         """The flat indices, the bag of each, and the number of bags."""
@@ -88,11 +90,37 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
                 f"{None if offsets is None else tuple(offsets.shape)}; expected (bags, width), "
                 "or 1-D indices with 1-D offsets."
             )
+        self._check_offsets(offsets, input.shape[0])
         position = torch.arange(input.shape[0], device=input.device)
         bag = torch.searchsorted(offsets.to(position.dtype), position, right=True) - 1
         return input, bag, offsets.shape[0] - int(self.include_last_offset)
 
+    def _check_offsets(self, offsets: Tensor, length: int) -> None:
+        """Only where reading them costs nothing, as torch does."""
+        if offsets.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        given: list[int] = offsets.tolist()
+        bounds = given if self.include_last_offset else [*given, length]
+        if bounds[:1] != [0] or bounds[-1] != length or bounds != sorted(bounds):
+            raise InvalidInput(
+                f"{self.label}: offsets from {given[:2]} to {given[-2:]} of {length} indices; expected to start at 0, "
+                f"never to fall, and to end {'at' if self.include_last_offset else 'within'} the number of indices."
+            )
 
-def check_index(layer: Perturbed, input: Tensor) -> None:
+
+def check_index(layer: Perturbed, input: Tensor) -> Tensor:
+    """The indices in int64, as the counters of noise need them."""
     if input.dtype not in (torch.int64, torch.int32):
         raise InvalidInput(f"{layer.label}: indices of dtype {input.dtype}; expected int64 or int32: x.long().")
+    return input.long()
+
+
+def _maximum(value: Tensor, bag: Tensor, counted: Tensor, zeros: Tensor) -> Tensor:
+    """Each bag's maximum, 0 for an empty one; of equal values the first has the gradient, as in torch."""
+    index, known = bag.unsqueeze(1).expand_as(value), value.detach().masked_fill(~counted.unsqueeze(1), -torch.inf)
+    peak = torch.full_like(zeros, -torch.inf).scatter_reduce(0, index, known, "amax")
+    position = torch.arange(len(value), device=value.device).unsqueeze(1)
+    nowhere = len(value)
+    place = torch.where(counted.unsqueeze(1) & (known == peak[bag]), position, nowhere)
+    first = torch.full_like(zeros, nowhere, dtype=torch.int64).scatter_reduce(0, index, place, "amin")
+    return torch.cat((value, value.new_zeros(1, value.shape[1]))).gather(0, first)

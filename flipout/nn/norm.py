@@ -1,10 +1,13 @@
 """Norm layers whose affine Parameters are perturbed, where `where` names them."""
 
+from abc import abstractmethod
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import InvalidInput
 from .base import Perturbed
 
 
@@ -14,58 +17,99 @@ class _Norm(Perturbed):
     optional = ("weight", "bias")
     vectors = ("weight", "bias")
 
-    def rescale(self, input: Tensor, normalised: Tensor, channel_dim: int | None) -> Tensor:
-        """`channel_dim` of the Parameters, or None where they have the shape of the last dimensions."""
+    @abstractmethod
+    def beside(self, vector: Tensor, y: Tensor) -> Tensor:
+        """(rows or 1, *shape) in a shape that broadcasts to y, whose dimension 0 is the rows."""
+
+    def scaled(self, y: Tensor) -> Tensor:
+        """In the Parameters' own dtype, also where torch normalises in a lower one."""
+        layer: Any = self
+        noise = self.perturbations(y, layer.weight.dtype)
+        made = y * self.beside(noise.vector("weight"), y)
+        if getattr(layer, "bias", None) is not None:
+            made = made + self.beside(noise.vector("bias"), y)
+        return made.to(y.dtype)
+
+    def check_dtype(self, input: Tensor) -> None:
+        """As torch, float32 Parameters take half precision too."""
+        layer: Any = self
+        if input.dtype not in (torch.bfloat16, torch.float16) or layer.weight.dtype != torch.float32:
+            self.compute_dtype(input, layer.weight)
+
+    def refuse(self, input: Tensor, expected: str) -> InvalidInput:
+        return InvalidInput(f"{self.label}: input of shape {tuple(input.shape)}; expected {expected}.")
+
+
+class _OverLast(_Norm):
+    """The Parameters have the shape of the last dimensions."""
+
+    def check(self, input: Tensor) -> None:
+        layer: Any = self
+        shape = layer.normalized_shape
+        self.check_dtype(input)
+        if input.shape[-len(shape) :] != shape:
+            raise self.refuse(input, f"(…, {', '.join(map(str, shape))}): normalized_shape last")
+
+    def rescale(self, input: Tensor, normalised: Tensor) -> Tensor:
         layer: Any = self
         batch_dim = self.plan.batch_dim
-        y = normalised.movedim(batch_dim, 0)
-        noise = self.perturbations(y, self.compute_dtype(input, layer.weight))
-        y = y * self._broadcast(noise.vector("weight"), y, channel_dim)
-        if getattr(layer, "bias", None) is not None:
-            y = y + self._broadcast(noise.vector("bias"), y, channel_dim)
-        return y.movedim(0, batch_dim)
+        if input.dim() <= batch_dim + len(layer.normalized_shape):
+            return self.scaled(normalised.unsqueeze(0)).squeeze(0)
+        return self.scaled(normalised.movedim(batch_dim, 0)).movedim(0, batch_dim)
 
-    @staticmethod
-    def _broadcast(vector: Tensor, y: Tensor, channel_dim: int | None) -> Tensor:
-        if channel_dim is None:
-            between = y.dim() - vector.dim()
-            return vector.reshape(vector.shape[0], *[1] * between, *vector.shape[1:])
+    def beside(self, vector: Tensor, y: Tensor) -> Tensor:
+        return vector.reshape(vector.shape[0], *[1] * (y.dim() - vector.dim()), *vector.shape[1:])
+
+
+class _OverChannels(_Norm):
+    """The Parameters run over dimension 1; dimension 0 is the example, as it is for torch."""
+
+    def check(self, input: Tensor, channels: int) -> None:
+        self.check_dtype(input)
+        if input.dim() < 2 or input.shape[1] != channels:
+            raise self.refuse(input, f"(N, {channels}, …)")
+
+    def beside(self, vector: Tensor, y: Tensor) -> Tensor:
         return vector.reshape(*vector.shape, *[1] * (y.dim() - 2))
 
 
-class LayerNorm(_Norm, nn.LayerNorm):
+class LayerNorm(_OverLast, nn.LayerNorm):
     torch_type = nn.LayerNorm
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.noisy:
             return nn.LayerNorm.forward(self, input)
-        return self.rescale(input, F.layer_norm(input, self.normalized_shape, None, None, self.eps), None)
+        self.check(input)
+        return self.rescale(input, F.layer_norm(input, self.normalized_shape, None, None, self.eps))
 
 
-class RMSNorm(_Norm, nn.RMSNorm):
+class RMSNorm(_OverLast, nn.RMSNorm):
     torch_type = nn.RMSNorm
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.noisy:
             return nn.RMSNorm.forward(self, x)
-        return self.rescale(x, F.rms_norm(x, self.normalized_shape, None, self.eps), None)
+        self.check(x)
+        return self.rescale(x, F.rms_norm(x, self.normalized_shape, None, self.eps))
 
 
-class GroupNorm(_Norm, nn.GroupNorm):
+class GroupNorm(_OverChannels, nn.GroupNorm):
     torch_type = nn.GroupNorm
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.noisy:
             return nn.GroupNorm.forward(self, input)
-        return self.rescale(input, F.group_norm(input, self.num_groups, None, None, self.eps), 1)
+        self.check(input, self.num_channels)
+        return self.scaled(F.group_norm(input, self.num_groups, None, None, self.eps))
 
 
-class _BatchNorm(_Norm):
+class _BatchNorm(_OverChannels):
     def forward(self, input: Tensor) -> Tensor:
         if not self.noisy:
             return super().forward(input)
         layer: Any = self
         layer._check_input_dim(input)
+        self.check(input, layer.num_features)
         # torch's own bookkeeping: an exponential average, or a cumulative one where momentum is None.
         factor = 0.0 if layer.momentum is None else layer.momentum
         if self.training and layer.track_running_stats and layer.num_batches_tracked is not None:
@@ -75,7 +119,7 @@ class _BatchNorm(_Norm):
         by_batch = self.training or (layer.running_mean is None and layer.running_var is None)
         tracked = not self.training or layer.track_running_stats
         mean, var = (layer.running_mean, layer.running_var) if tracked else (None, None)
-        return self.rescale(input, F.batch_norm(input, mean, var, None, None, by_batch, factor, layer.eps), 1)
+        return self.scaled(F.batch_norm(input, mean, var, None, None, by_batch, factor, layer.eps))
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):

@@ -1,57 +1,97 @@
 """The root: the module whose call is one forward pass and takes one draw for everything inside."""
 
-import weakref
-from collections.abc import Iterator
+import sys
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
+from torch.utils.checkpoint import CheckpointFunction
 
 from ..draw import Draw, fresh_seed, from_seed
 from ..errors import AmbiguousReplay
+from .tape import decided
+
+_KEPT = 1024  # forward passes and contexts that a root remembers
 
 
 def recomputing() -> bool:
-    """Inside a backward pass: a forward that runs there is a checkpoint's recomputation."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+    """Inside a backward pass: a forward that runs (or is compiled) there is a checkpoint's recomputation."""
+    return torch._C._current_graph_task_id() != -1
 
 
-def _tensors(output: Any) -> Iterator[Tensor]:
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, dict):
-        yield from _tensors(list(output.values()))
-    elif isinstance(output, (list, tuple)):
-        for part in output:
-            yield from _tensors(part)
+# torch.compiler.assume_constant_result, without its import of the whole compiler.
+recomputing._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def _now() -> int:
+    """The number that the next autograd node will have. torch counts them, in each thread."""
+    return 0 if torch.compiler.is_compiling() else torch.autograd._get_sequence_nr()
+
+
+def _origins() -> list[int]:
+    """The numbers of the nodes whose backward passes run, the innermost first: a reentrant checkpoint nests them."""
+    node, frame = torch._C._current_autograd_node(), sys._getframe()
+    nodes = [] if node is None else [node]
+    while frame is not None:
+        if frame.f_code is CheckpointFunction.backward.__code__ and frame.f_locals["ctx"] not in nodes:
+            nodes.append(frame.f_locals["ctx"])
+        frame = frame.f_back
+    return [node._sequence_nr() for node in nodes]
+
+
+def _calls(module: nn.Module) -> int:
+    """How many calls of the module are running in this thread."""
+    frame, count = sys._getframe(), 0
+    while frame is not None:
+        count += frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals["self"] is module
+        frame = frame.f_back
+    return count
 
 
 def _ambiguous(what: str) -> AmbiguousReplay:
     return AmbiguousReplay(
         f"A checkpoint recomputes a perturbed layer in backward, but {what}, so the draw of its forward pass cannot be "
-        "known. Run each backward before the next forward and keep no loss tensors alive (use loss.item()), or use "
-        "flipout.checkpoint(function, *args), which carries the draw."
+        "known. Run backward sooner, or use flipout.checkpoint(function, *args), which carries the draw."
     )
 
 
 @dataclass(eq=False)
+class Span:
+    """What was open while a run of autograd nodes was made: a root's forward pass, a `hold` or a `sampling`."""
+
+    draw: Draw | None = None
+    keys: dict[Any, dict[str, int]] | None = None  # of a context: its layers' plans → what their signs are keyed by
+    start: int = field(default_factory=_now)
+    end: int | None = None
+    thread: int = field(default_factory=threading.get_ident)
+    in_backward: bool = field(default_factory=recomputing)
+
+    def close(self) -> None:
+        self.end = _now()
+
+    def covers(self, node: int) -> bool:
+        return self.start <= node and (self.end is None or node < self.end)
+
+
+@dataclass(eq=False)
 class Root:
-    """Hooks of the root module, the draw of the forward pass that is running, and the draws of earlier ones."""
+    """Hooks of the root module, the draw of the forward pass that is running, and what was open before."""
 
     share_base: bool = False
     process_group: Any = None
     depth: int = 0
-    calls: int = 0
     draw: Draw | None = None
+    span: Span | None = None
+    in_backward: bool = False  # the running forward pass is a recomputation
     holds: int = 0  # `hold` contexts that are open on layers of this root
-    earlier: list[tuple[int, weakref.ref[Draw]]] = field(default_factory=list)  # draws whose graphs may be alive
-    released: list[Draw] = field(default_factory=list)  # draws of finished `hold` contexts
-    replayed: bool = False  # a released draw was used by a recomputation
+    spans: list[Span] = field(default_factory=list)
+    forgotten: int = 0  # nodes below this number may belong to spans that were dropped
 
     def attach(self, module: nn.Module) -> None:
-        module.register_forward_pre_hook(self.enter)
+        module.register_forward_pre_hook(self.enter, prepend=True)
         module.register_forward_hook(self.exit, always_call=True)
 
     def detach(self, module: nn.Module) -> None:
@@ -60,15 +100,6 @@ class Root:
                 if getattr(hook, "__self__", None) is self:
                     del hooks[handle]
                     module._forward_hooks_always_called.pop(handle, None)
-
-    def open_hold(self) -> None:
-        self.holds += 1
-        if self.replayed:
-            self.released, self.replayed = [], False
-
-    def close_hold(self, draw: Draw) -> None:
-        self.holds -= 1
-        self.released = [*self.released[-1:], draw]
 
     def take(self, device: torch.device) -> Draw:
         """A fresh draw: one number of torch's global generator."""
@@ -82,55 +113,71 @@ class Root:
     def enter(self, module: nn.Module, args: Any) -> None:
         self.depth += 1
         if self.depth > 1:
-            return
-        again = recomputing()
-        if self.holds or (again and self.released):
-            return
-        if not again:
-            self.calls += 1
-            self.released = []
-        if module.training:
+            if torch.compiler.is_compiling() or _calls(module) > 1:
+                return
+            self._finish()  # the call before this one was interrupted in a way that no hook sees
+            self.depth = 1
+        self.in_backward = recomputing()
+        if decided(lambda: self._needed(module)):
             parameter = next(module.parameters(), None)
             self.draw = self.take(torch.device("cpu") if parameter is None else parameter.device)
+            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+                self.span = Span(self.draw)
+                self.remember(self.span)
 
-    def exit(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.depth -= 1
-        if self.depth == 0:
-            draw, self.draw = self.draw, None
-            if draw is not None and not torch.compiler.is_compiling():
-                self.remember(draw, output)
+    def exit(self, *_: Any) -> None:  # torch.compile would look at an output that has a name
+        if self.depth:
+            self.depth -= 1
+        if not self.depth:
+            self._finish()
 
-    def remember(self, draw: Draw, output: Any) -> None:
-        """Let the draw live as long as the graph of this output, for a checkpoint that recomputes a part of it."""
-        self.earlier = [entry for entry in self.earlier if entry[1]() is not None]
-        nodes = [tensor.grad_fn for tensor in _tensors(output) if tensor.grad_fn is not None]
-        if nodes and all(entry[1]() is not draw for entry in self.earlier):
-            self.earlier.append((self.calls, weakref.ref(draw)))
-        for node in nodes:
-            node.metadata[id(self)] = draw  # pyright: ignore[reportIndexIssue]
+    def _needed(self, module: nn.Module) -> bool:
+        """Whether a layer inside will ask for the draw of this forward pass."""
+        if module.training and not self.holds and not self.in_backward:
+            return True
+        return any(getattr(layer, "free", False) for layer in module.modules())
+
+    def _finish(self) -> None:
+        if self.span is not None:
+            self.span.close()
+        self.draw = self.span = None
 
     def current(self, device: torch.device) -> Draw | None:
         """The draw of the running forward pass; in a recomputation, that of the one it repeats."""
-        if self.draw is None and self.depth and not self.holds:
-            self.draw = self.take(device)  # a layer in training mode inside a root that is not
-        return self.draw
+        again = recomputing()
+        if self.depth and (self.in_backward or not again):
+            if self.draw is None:
+                self.draw = self.take(device)  # a layer that became noisy on the way
+            return self.draw
+        if again:
+            return next((span.draw for span in self.earlier() if span.keys is None), None)
+        return None
 
-    def replay(self, alone_since: int | None) -> Draw | None:
-        """The draw to repeat for a layer outside a running root; None where torch's generator repeats it."""
-        alive = [(call, draw) for call, ref in self.earlier if (draw := ref()) is not None]
-        known = {id(draw): draw for draw in [*self.released, *(draw for _, draw in alive)]}
-        if not known:
-            return None
-        self.replayed = bool(self.released)
-        if len(known) > 1:
-            raise _ambiguous(f"{len(known)} forward passes with different draws are waiting for theirs")
-        if alive and alone_since is not None and alone_since >= alive[0][0]:
-            raise _ambiguous("the layer was called both inside and outside of its root")
-        return next(iter(known.values()))
+    def remember(self, span: Span) -> None:
+        """Keep the span, for checkpoints that recompute what was made in it."""
+        self.spans.append(span)
+        oldest = next((old for old in self.spans if old.end is not None), None)
+        if len(self.spans) > _KEPT and oldest is not None:
+            assert oldest.end is not None
+            self.spans.remove(oldest)
+            self.forgotten = max(self.forgotten, oldest.end)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles start between forward passes."""
-        return {"share_base": self.share_base, "process_group": self.process_group}
+    def earlier(self) -> list[Span]:
+        """In a recomputation: what was open in its forward pass, the innermost first."""
+        if torch.compiler.is_compiling():
+            raise _ambiguous("the layer is compiled apart from its root")
+        *rebuilt, node = _origins() or [sys.maxsize]
+        if node < self.forgotten:
+            raise _ambiguous(f"more than {_KEPT} forward passes have run since")
+        made = [span for span in reversed(self.spans) if span.covers(node)]
+        if len({span.thread for span in made}) > 1:
+            raise _ambiguous("forward passes ran in several threads")
+        again = [span for span in reversed(self.spans) if span.in_backward and span.thread == threading.get_ident()]
+        return [span for number in rebuilt for span in again if span.covers(number)] + made
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)
+    def __deepcopy__(self, memo: dict) -> "Root":
+        """Copies start between forward passes, in the same process group."""
+        return Root(self.share_base, self.process_group)
+
+    def __reduce__(self) -> tuple:
+        return Root, (self.share_base, self.process_group)

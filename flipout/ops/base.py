@@ -54,7 +54,7 @@ def flip(x: Tensor, signs: Tensor, dim: int) -> Tensor:
     return (rows * factors).reshape(x.shape)
 
 
-def add_flipped(y: Tensor, p: Tensor, signs: Tensor, dim: int) -> Tensor:
-    """y + flip(p) in one pass."""
+def add_flipped_(y: Tensor, p: Tensor, signs: Tensor, dim: int) -> None:
+    """y += flip(p), in one pass."""
     rows, factors = by_example(p, signs, dim)
-    return y.reshape(rows.shape).addcmul(rows, factors).reshape(y.shape)
+    by_example(y, signs, dim)[0].addcmul_(rows, factors)

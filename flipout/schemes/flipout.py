@@ -1,5 +1,6 @@
 """The paper: one ΔŴ for `group` examples, flipped for each of them by a rank-one sign matrix of its own."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,42 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..distributions.base import Distribution
+from ..distributions.base import Distribution, transformed
 from ..errors import AsymmetricDistribution, InvalidArgument
-from ..ops.base import Op, add_flipped, flip
+from ..ops.base import Op, add_flipped_, flip
 from ..perturbation import Perturbation, Signs
 from .base import Scheme
-
-
-class _Flipout(torch.autograd.Function):
-    """y = apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ), keeping x, W̄ and ΔŴ; r and s are made again in backward."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, spec: "_Spec") -> Tensor:
-        return spec.forward(x, mean, bias, delta, keys)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        x, mean, _, delta, keys, ctx.spec = inputs
-        ctx.save_for_backward(x, mean, delta, keys)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,) = grads
-        x, mean, delta, keys = ctx.saved_tensors
-        op, lifted = ctx.spec.op, ctx.spec.lifted
-        need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
-        dx, dmean = op.gradients(grad, x, mean, (need_x, need_mean))
-        ddelta = None
-        if need_x or need_delta:
-            s = ctx.spec.s(keys, x.dtype)
-            flipped = flip(grad, ctx.spec.r(keys, grad.dtype), op.out_dim)
-            dflipped, ddelta = lifted.gradients(flipped, flip(x, s, op.in_dim), delta, (need_x, need_delta))
-            if need_x:
-                dx = add_flipped(dx, dflipped, s, op.in_dim)
-        return dx, dmean, op.bias_gradient(grad) if need_bias else None, ddelta, None, None
 
 
 @dataclass(frozen=True)
@@ -53,16 +23,61 @@ class _Spec:
     lifted: Op
     signs: Signs
 
-    def r(self, keys: Tensor, dtype: torch.dtype) -> Tensor:
-        return self.signs.over(self.op.r_dim, self.op.out_features, keys, dtype)
-
-    def s(self, keys: Tensor, dtype: torch.dtype) -> Tensor:
-        return self.signs.over(self.op.s_dim, self.op.in_features, keys, dtype)
+    @property
+    def dims(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (self.op.r_dim, self.op.out_features), (self.op.s_dim, self.op.in_features)
 
     def forward(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor) -> Tensor:
-        y = self.op.apply(x, mean, bias)
-        p = self.lifted.apply(flip(x, self.s(keys, x.dtype), self.op.in_dim), delta)
-        return add_flipped(y, p, self.r(keys, p.dtype), self.op.out_dim)
+        """The definition: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
+        r, s = self.signs.over(self.dims, keys, x.dtype)
+        p = self.lifted.apply(flip(x, s, self.op.in_dim), delta)
+        return self.op.apply(x, mean, bias) + flip(p, r, self.op.out_dim)
+
+    def pieces(self, x: Tensor, y: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Rows with their r and s: on a CPU a few examples at a time, so that what is flipped stays in its cache."""
+        count = self.signs.count
+        rows = x.shape[0] // count if count else 1
+        some = count
+        if x.device.type == "cpu" and self.lifted is self.op:
+            some = max(_CACHED // max(rows * max(x[:1].numel(), y[:1].numel()), 1), 1)
+        for i, (r, s) in enumerate(self.signs.runs(self.dims, keys, x.dtype, some)):
+            yield slice(i * some * rows, (i + 1) * some * rows), r, s
+
+
+_CACHED = 2**19  # numbers
+
+
+class _Flipout(torch.autograd.Function):
+    """The definition, keeping x, W̄ and ΔŴ for backward; r and s are made again there."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, spec: _Spec
+    ) -> Tensor:
+        ctx.spec = spec
+        ctx.save_for_backward(x, mean, delta, keys)
+        op, lifted = spec.op, spec.lifted
+        y = op.apply(x, mean, bias)
+        for rows, r, s in spec.pieces(x, y, keys):
+            add_flipped_(y[rows], lifted.apply(flip(x[rows], s, op.in_dim), delta), r, op.out_dim)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        x, mean, delta, keys = ctx.saved_tensors
+        spec, op, lifted = ctx.spec, ctx.spec.op, ctx.spec.lifted
+        need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
+        dx, dmean = op.gradients(grad, x, mean, (need_x, need_mean))
+        ddelta = None
+        for rows, r, s in spec.pieces(x, grad, keys) if need_x or need_delta else ():
+            flipped = flip(grad[rows], r, op.out_dim)
+            dp, dd = lifted.gradients(flipped, flip(x[rows], s, op.in_dim), delta, (need_x, need_delta))
+            if need_x:
+                add_flipped_(dx[rows], dp, s, op.in_dim)
+            if need_delta:
+                ddelta = dd if ddelta is None else ddelta + dd
+        return dx, dmean, op.bias_gradient(grad) if need_bias else None, ddelta, None, None
 
 
 @dataclass(frozen=True)
@@ -101,28 +116,28 @@ class Flipout(Scheme):
 
     def vector(self, p: Perturbation) -> Tensor:
         keys = p.sign_keys(self.reuse_signs)
-        r = p.signs.over(0, p.parameter.numel(), keys, p.dtype).view(p.examples, *p.parameter.shape)
-        return p.mean + self._delta_of_each(p) * r
+        (r,) = p.signs.over([(0, p.parameter.numel())], keys, p.dtype)
+        return p.mean + self._delta_of_each(p) * r.reshape(p.examples, *p.parameter.shape)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         first, count, group = self._bases(p)
         keys, width = p.sign_keys(self.reuse_signs), p.parameter.shape[1]
         base = (example + p.first) // group if group else torch.zeros_like(example)
         r = p.signs.at(0, example, row, keys, p.dtype).unsqueeze(-1)
-        s = p.signs.over(1, width, keys, p.dtype)[example]
-        return p.delta_rows(row, base, first, count) * r * s
+        (s,) = p.signs.over([(1, width)], keys, p.dtype)
+        return p.delta_rows(row, base, first, count) * r * s[example]
 
     def weights(self, p: Perturbation, groups: int | None) -> Tensor:
         if groups is None:
             return self.vector(p)
         keys, (d0, d1) = p.sign_keys(self.reuse_signs), p.parameter.shape[:2]
-        over0 = p.signs.over(0, d0, keys, p.dtype).view(p.examples, groups, d0 // groups, 1)
-        over1 = p.signs.over(1, groups * d1, keys, p.dtype).view(p.examples, groups, 1, d1)
+        over0, over1 = p.signs.over([(0, d0), (1, groups * d1)], keys, p.dtype)
+        over0, over1 = over0.unflatten(1, (groups, -1)).unsqueeze(-1), over1.unflatten(1, (groups, -1)).unsqueeze(2)
         flips = (over0 * over1).view(p.examples, d0, d1, *[1] * (p.parameter.dim() - 2))
         return p.mean + self._delta_of_each(p) * flips
 
     def _combine(self, spec: _Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, keys: Tensor):
-        if torch.compiler.is_compiling():
+        if transformed():
             return spec.forward(x, mean, bias, delta, keys)
         return _Flipout.apply(x, mean, bias, delta, keys, spec)
 

@@ -36,7 +36,10 @@ class LocalReparam(Scheme):
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
         mean = op.apply(x, p.mean, bias)
         self._check_positions(op.positions(x, mean) * p.draw.rows, f"input of shape {tuple(x.shape)}")
-        std = _safe_sqrt(op.apply(x.square(), p.variance))
+        wide = torch.promote_types(p.dtype, torch.float32)  # squares leave the range of half precision
+        with torch.autocast(x.device.type, enabled=False):
+            variance = op.apply(x.to(wide).square(), p.spread_of_mean.to(wide).square())
+        std = _safe_sqrt(variance).to(p.dtype)
         noise = p.output_noise((p.draw.rows, *mean.shape[1:]))
         return mean + std * noise.view(mean.shape)
 
@@ -47,7 +50,7 @@ class LocalReparam(Scheme):
         self._check_positions(row[:1].numel() * p.draw.rows, f"index tensor of shape {tuple(row.shape)}")
         noise = p.output_noise((p.draw.rows, *row.shape[1:], p.parameter.shape[1]))
         std = p.spread_rows(row).to(p.dtype)
-        return std * noise.view(*row.shape, -1)
+        return std * noise.view(*row.shape, p.parameter.shape[1])
 
     def weights(self, p: Perturbation, groups: int | None) -> Tensor:
         if groups is None:

@@ -1,0 +1,28 @@
+"""Linear layers, forward + backward, fp32."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import nn
+
+import flipout
+
+from .record import Row
+from .step import compare
+
+SHAPES = ((256, 512, 512), (1024, 1024, 1024), (8192, 512, 512))
+
+
+def run() -> Iterator[Row]:
+    from bayesian_torch.layers import LinearFlipout  # pyright: ignore[reportMissingImports]
+
+    for examples, fan_in, fan_out in SHAPES:
+        other = partial(LinearFlipout(fan_in, fan_out), return_kl=False)
+        yield from compare(
+            f"linear {examples} {fan_in}→{fan_out}",
+            partial(flipout.nn.Linear, fan_in, fan_out),
+            nn.Linear(fan_in, fan_out),
+            other,
+            torch.randn(examples, fan_in),
+        )

@@ -1,0 +1,123 @@
+"""Measure variants side by side; one CSV row each, with where and when it was measured."""
+
+import csv
+import gc
+import io
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).with_name("results.csv")
+
+
+@dataclass(frozen=True)
+class Row:
+    date: str
+    commit: str
+    device: str
+    threads: int
+    python: str
+    torch: str
+    case: str
+    variant: str
+    dtype: str
+    what: str  # "ms" of time, or "bytes"
+    median: float
+    p10: float
+    p90: float
+    repeats: int
+    against: str  # the variant of the same run that `ratio` compares with
+    ratio: float | None
+
+
+def _device() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.processor()
+
+
+def _commit() -> str:
+    root = Path(__file__).parent
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
+    changed = subprocess.run(["git", "status", "--porcelain", "--", "flipout"], cwd=root.parent, capture_output=True)
+    return (head.stdout.strip() or "unknown") + ("+" if changed.stdout.strip() else "")
+
+
+def rows(
+    case: str, measured: dict[str, list[float]], against: dict[str, str], *, what: str = "ms", dtype: str = "float32"
+) -> list[Row]:
+    """`against` names, for a variant, the one that it is compared with."""
+    middle = {variant: statistics.median(values) for variant, values in measured.items()}
+    made = []
+    for variant, values in measured.items():
+        ordered = sorted(values)
+        other = against.get(variant, "")
+        made.append(
+            Row(
+                date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
+                commit=_commit(),
+                device=_device(),
+                threads=torch.get_num_threads(),
+                python=platform.python_version(),
+                torch=torch.__version__,
+                case=case,
+                variant=variant,
+                dtype=dtype,
+                what=what,
+                median=round(middle[variant], 4),
+                p10=round(ordered[len(ordered) // 10], 4),
+                p90=round(ordered[-1 - len(ordered) // 10], 4),
+                repeats=len(values),
+                against=other,
+                ratio=round(middle[variant] / middle[other], 4) if other else None,
+            )
+        )
+    return made
+
+
+def interleaved(
+    variants: dict[str, Callable[[], object]], *, seconds: float, least: int = 15
+) -> dict[str, list[float]]:
+    """Milliseconds of each variant, taken in turns, so that a change of the machine's mood meets them all."""
+    measured: dict[str, list[float]] = {name: [] for name in variants}
+    for run in variants.values():
+        for _ in range(2):
+            run()
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds or len(next(iter(measured.values()))) < least:
+            for name, run in variants.items():
+                begin = time.perf_counter()
+                run()
+                measured[name].append((time.perf_counter() - begin) * 1e3)
+    finally:
+        gc.enable()
+    return measured
+
+
+def append(new: Iterable[Row]) -> None:
+    """Add rows to the results, all of them or none, and show them."""
+    listed = list(new)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    if RESULTS.exists():
+        text.write(RESULTS.read_text())
+    else:
+        writer.writeheader()
+    writer.writerows(asdict(row) for row in listed)
+    whole = RESULTS.with_suffix(".new")
+    whole.write_text(text.getvalue())
+    whole.replace(RESULTS)
+    for row in listed:
+        ratio = f"{row.ratio:6.2f} × {row.against}" if row.ratio is not None else ""
+        print(f"{row.case:34} {row.variant:28} {row.median:12.3f} {row.what:6} {ratio}", flush=True)

@@ -1,0 +1,65 @@
+"""What linear and conv benchmarks share: forward + backward of one layer under each distribution and scheme."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+import flipout
+
+from .record import Row, interleaved, rows
+
+DISTRIBUTIONS = {
+    "gaussian": flipout.Gaussian(0.1),
+    "multiplicative": flipout.MultiplicativeGaussian(0.5),
+    "dropconnect": flipout.DropConnect(0.5),
+    "mean-field": flipout.MeanField(),
+}
+
+
+def step(layer: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
+    """A training step of one layer, its gradients accumulated as an optimiser would find them."""
+
+    def run() -> None:
+        layer(x).backward(grad)
+
+    return run
+
+
+def held_bytes(layer: nn.Module, x: Tensor) -> int:
+    """What autograd keeps between forward and backward, beside the Parameters: distinct storages, by size."""
+    kept: dict[int, int] = {}
+    own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        y = layer(x)
+    total = sum(kept.values())
+    del y
+    return total
+
+
+def compare(
+    case: str, make: Callable[..., nn.Module], plain: nn.Module, other: Callable[[Tensor], Tensor] | None, x: Tensor
+) -> Iterator[Row]:
+    """`make(distribution=…, scheme=…)` against shared, against the plain layer, and against another library's."""
+    x.requires_grad_()
+    grad = torch.randn_like(plain(x))
+    layers = {
+        f"{name} {scheme}": make(distribution=distribution, scheme=scheme)
+        for name, distribution in DISTRIBUTIONS.items()
+        for scheme in ("shared", "flipout")
+    }
+    runs = {"plain": step(plain, x, grad), **{name: step(layer, x, grad) for name, layer in layers.items()}}
+    against = {f"{name} flipout": f"{name} shared" for name in DISTRIBUTIONS}
+    if other is not None:
+        runs["bayesian-torch flipout"] = step(other, x, grad)
+        against["bayesian-torch flipout"] = "mean-field flipout"
+    yield from rows(case, interleaved(runs, seconds=12), against)
+    held = {name: [float(held_bytes(layer, x))] for name, layer in layers.items()}
+    yield from rows(f"{case} held for backward", held, {k: v for k, v in against.items() if k in held}, what="bytes")

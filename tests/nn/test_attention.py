@@ -1,0 +1,125 @@
+"""Multi-head attention against the per-example loop."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import flipout
+from tests.oracles import Case, Draws, check, draws, offsets, tensor
+
+HEADS, WIDTH = 2, 4
+
+
+def mask_of(kind: str, *shape: int) -> Tensor | None:
+    """A mask that hides some keys, never the first."""
+    if kind == "none":
+        return None
+    hidden = torch.rand(shape) < 0.5
+    hidden[..., 0] = False
+    if kind == "bool":
+        return hidden
+    # -inf would have no gradient to compare; torch itself turns bools into -inf
+    return torch.randn(shape, dtype=torch.float64).masked_fill(hidden, -4.0).requires_grad_()
+
+
+def attend(same: str, **options: Any) -> Any:
+    """A call of attention with its inputs made the same or not, as torch tells self-attention by identity."""
+
+    def call(f: Any, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, mask: Tensor | None) -> Any:
+        k, v = (q, q) if same == "self" else (k, k) if same == "key is value" else (k, v)
+        mask = mask.flatten(0, 1) if mask is not None and mask.dim() == 4 else mask
+        return f(q, k, v, key_padding_mask=padding, attn_mask=mask, **options)
+
+    return call
+
+
+@st.composite
+def attentions(draw: Any, rows: int) -> Case:
+    same = draw(st.sampled_from(["self", "key is value", "cross"]))
+    batch_first, bias = draw(st.booleans()), draw(st.booleans())
+    kdim = draw(st.sampled_from([None, 3])) if same != "self" else None
+    vdim = kdim if same != "cross" else draw(st.sampled_from([None, 5]))
+    further = {"add_bias_kv": draw(st.booleans()), "add_zero_attn": draw(st.booleans())}
+    module = nn.MultiheadAttention(WIDTH, HEADS, 0.0, bias, kdim=kdim, vdim=vdim, batch_first=batch_first, **further)
+    where = draw(st.sampled_from([None, ["in_proj_*", "?_proj_weight", "out_proj.*"], "out_proj.weight"]))
+    if isinstance(where, list):
+        names = [name for name, _ in module.named_parameters()]
+        where = [name for name in names if name not in ("bias_k", "bias_v")]
+
+    options = {"need_weights": draw(st.booleans()), "average_attn_weights": draw(st.booleans())}
+    length, kind = draw(st.integers(1, 3)), draw(st.sampled_from(["none", "bool", "float"]))
+    source = length if same == "self" else draw(st.integers(1, 3))
+    widths = ((length, WIDTH), (source, kdim or WIDTH), (source, vdim or WIDTH))
+    padded, wide = kind if draw(st.booleans()) else "none", draw(st.booleans())
+    if rows == 1 and draw(st.integers(0, 5)) == 0:
+        mask = mask_of(kind, *([HEADS] if wide else []), length, source)
+        inputs = (*(tensor(*shape) for shape in widths), mask_of(padded, source), mask)
+        return Case(module, inputs, (None,) * 5, (), attend(same, **options), where)
+    count, dim = rows * draw(st.integers(1, 4)), 0 if batch_first else 1
+    mask = mask_of(kind, *([count, HEADS] if wide else []), length, source)
+    shapes = [(count, size, width) if batch_first else (size, count, width) for size, width in widths]
+    padding = mask_of(padded, count, source)
+    inputs = (*(tensor(*shape) for shape in shapes), padding, mask)
+    dims = (dim, dim, dim, None if padding is None else 0, 0 if mask is not None and wide else None)
+    return Case(module, inputs, dims, (dim, 0), attend(same, **options), where)
+
+
+@settings(max_examples=120)
+@given(data=st.data(), draw=draws, offset=offsets)
+def test_attention(data: st.DataObject, draw: Draws, offset: int) -> None:
+    check(data.draw(attentions(draw.rows)), draw, offset)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_causal(need_weights: bool) -> None:
+    module = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+    causal = torch.ones(3, 3, dtype=torch.bool).triu(1)
+    call = attend("self", need_weights=need_weights, is_causal=True)
+    inputs = (tensor(4, 3, WIDTH), None, None, None, causal)
+    check(Case(module, inputs, (0, None, None, None, None), (0, 0), call), Draws(first=1), 2)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_dropout_of_the_attention(need_weights: bool) -> None:
+    """torch's own dropout, from torch's own generator, on top of the noise."""
+    layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, 0.5, distribution=flipout.Gaussian(0.3)).double()
+    x = tensor(3, 5, WIDTH)
+    with flipout.hold(layer):
+        one, other = (layer(x, x, x, need_weights=need_weights)[0] for _ in range(2))
+        assert not torch.equal(one, other)
+        layer.eval()
+        one, other = (layer(x, x, x, need_weights=need_weights)[0] for _ in range(2))
+        assert torch.equal(one, other)
+
+
+def test_bad_inputs_are_named() -> None:
+    layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, distribution=flipout.Gaussian(0.3))
+    x, one = torch.randn(3, 2, WIDTH), torch.randn(1, 2, WIDTH)
+    bad: list[tuple[tuple, dict[str, Any]]] = [
+        ((one, x, x), {}),
+        ((x, x, torch.randn(3, 3, WIDTH)), {}),
+        ((x, x.double(), x.double()), {}),
+        ((x, x, x[0]), {}),
+        ((x, x, torch.randn(3, 2, WIDTH + 1)), {}),
+        ((x, x, x), {"attn_mask": torch.zeros(2, 2, dtype=torch.int64)}),
+        ((x, x, x), {"attn_mask": torch.zeros(3, 2)}),
+        ((x, x, x), {"key_padding_mask": torch.zeros(2, 3)}),
+        ((x, x, x), {"is_causal": True}),
+    ]
+    for args, options in bad:
+        with pytest.raises(flipout.errors.InvalidInput, match="MultiheadAttention"):
+            layer(*args, **options)
+
+
+def test_local_reparameterisation_of_tokens_is_refused() -> None:
+    layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, distribution=flipout.Gaussian(0.3), scheme="local_reparam")
+    one, x = torch.randn(1, 4, WIDTH), torch.randn(3, 4, WIDTH)
+    assert layer(one, one, one)[0].isfinite().all()
+    with pytest.raises(flipout.errors.SampledPerPosition):
+        layer(x, x, x)
+    with flipout.using(layer, scheme=flipout.LocalReparam(per_position=True)):
+        assert layer(x, x, x)[0].isfinite().all()

@@ -1,0 +1,175 @@
+"""ΔW_n = ΔŴ ∘ r_n s_nᵀ: the sign matrix, who shares what, what a new draw changes."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout.errors import AsymmetricDistribution, InvalidArgument
+from tests import draws
+from tests.statistics import assert_probability, assert_uncorrelated
+
+NOISE = flipout.Gaussian(0.5)
+
+
+def with_zero_mean(layer: nn.Module) -> nn.Module:
+    """So that the weights are the perturbation, to the last bit."""
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer.double()
+
+
+def ratios(layer: nn.Module, x: Tensor) -> Tensor:
+    """ΔW_n / ΔŴ of each example, where ΔŴ is what `shared` sees in the same draw."""
+    seed = draws.seeds(1, first=3)
+    flipped = draws.weights(layer, x, seed)[0]
+    with flipout.using(layer, scheme="shared"):
+        base = draws.weights(layer, x, seed)[0]
+    assert torch.all(base != 0)
+    return flipped / base
+
+
+def assert_rank_one_signs(matrix: Tensor) -> None:
+    """(…, d0, d1) of ±1, each matrix r sᵀ."""
+    assert torch.all(matrix.abs() == 1)
+    outer = matrix[..., :, :1] * matrix[..., :1, :] * matrix[..., :1, :1]
+    assert torch.equal(matrix, outer)
+
+
+def test_the_sign_matrix_of_a_linear_layer_has_rank_one() -> None:
+    layer = with_zero_mean(flipout.nn.Linear(7, 6, distribution=NOISE))
+    found = ratios(layer, torch.zeros(20, 7, dtype=torch.float64))
+    assert_rank_one_signs(found)
+    assert len(found.flatten(1).unique(dim=0)) == 20
+    assert_probability(int((found[:, 0] > 0).sum()), found[:, 0].numel(), 0.5)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("kind", [flipout.nn.Conv2d, flipout.nn.ConvTranspose2d])
+def test_the_sign_matrix_of_a_convolution_has_rank_one_within_each_group(kind, groups: int) -> None:
+    layer = with_zero_mean(kind(8, 12, 3, groups=groups, distribution=NOISE))
+    found = ratios(layer, torch.zeros(6, 8, 3, 3, dtype=torch.float64))
+    assert torch.equal(found, found[..., :1, :1].expand_as(found))  # one sign for a whole window
+    by_group = found[..., 0, 0].unflatten(1, (groups, -1))
+    assert_rank_one_signs(by_group)
+    if groups > 1:
+        assert not torch.equal(by_group[:, 0], by_group[:, 1])
+
+
+def test_two_tokens_of_one_example_see_the_same_weights() -> None:
+    layer = flipout.nn.Linear(5, 4, distribution=NOISE).double()
+    y = layer(torch.randn(3, 1, 5, dtype=torch.float64).expand(3, 6, 5))
+    torch.testing.assert_close(y, y[:, :1].expand_as(y), rtol=1e-12, atol=0)
+    assert not torch.allclose(y[0], y[1])
+
+
+def test_two_lookups_of_one_example_see_the_same_row() -> None:
+    layer = flipout.nn.Embedding(9, 4, distribution=NOISE, where="weight")
+    y = layer(torch.tensor([[2, 7, 2], [2, 2, 7]]))
+    assert torch.equal(y[0, 0], y[0, 2])
+    assert torch.equal(y[1, 0], y[1, 1])
+    assert not torch.equal(y[0, 0], y[1, 0])
+
+
+@pytest.mark.parametrize("kind", [flipout.nn.Conv2d, flipout.nn.ConvTranspose2d])
+def test_two_pixels_of_one_example_see_the_same_kernel(kind) -> None:
+    layer = kind(3, 2, 3, padding=1, padding_mode="zeros", distribution=NOISE).double()
+    x = torch.zeros(4, 3, 9, 9, dtype=torch.float64)
+    x[:, :, 2, 2] = x[:, :, 6, 6] = torch.randn(4, 3, dtype=torch.float64)
+    y = layer(x)
+    torch.testing.assert_close(y[:, :, 1:4, 1:4], y[:, :, 5:8, 5:8], rtol=1e-12, atol=0)
+
+
+def test_a_new_draw_changes_base_and_signs_unless_the_signs_are_reused() -> None:
+    x = torch.zeros(2, 6, dtype=torch.float64)
+    signs = {}
+    for reuse in (False, True):
+        layer = with_zero_mean(flipout.nn.Linear(6, 5, distribution=NOISE, scheme=flipout.Flipout(reuse_signs=reuse)))
+        seen = draws.weights(layer, x, draws.seeds(2))
+        assert not torch.equal(seen[0].abs(), seen[1].abs())
+        relative = [each[0] * each[1] > 0 for each in seen]  # signs of one example against the other's: ΔŴ cancels
+        signs[reuse] = torch.equal(relative[0], relative[1])
+    assert signs == {False: False, True: True}
+
+
+def test_parameters_have_noise_and_signs_of_their_own() -> None:
+    parts = [nn.Linear(3, 3), nn.Linear(3, 3)]
+    model = flipout.perturb(with_zero_mean(nn.Sequential(*parts)), NOISE, where="*")
+    x = torch.zeros(2, 3, dtype=torch.float64)
+
+    def one(seed: Tensor) -> list[Tensor]:
+        with flipout.hold(model, seed=seed):
+            model(x)
+            return [flipout.example_weights(part)[name].flatten(1) for part in parts for name in ("weight", "bias")]
+
+    seen = torch.func.vmap(one)(draws.seeds(4000))
+    sizes = [each[:, 0].abs() for each in seen]
+    flips = [each.prod(1).sign() for each in seen]  # signs of one example against the other's: ΔŴ cancels
+    for i in range(4):
+        for j in range(i):
+            assert_uncorrelated(sizes[i], sizes[j])
+            assert_uncorrelated(flips[i], flips[j])
+
+
+def test_another_sign_seed_keeps_the_base() -> None:
+    layer = with_zero_mean(flipout.nn.Linear(6, 5, distribution=NOISE))
+    x = torch.zeros(2, 6, dtype=torch.float64)
+    made = [draws.weights(layer, x, draws.seeds(1), sign_seed=seed) for seed in (1, 2)]
+    assert torch.equal(made[0].abs(), made[1].abs())
+    assert not torch.equal(made[0], made[1])
+
+
+def test_antithetic_draws_average_to_the_mean() -> None:
+    for layer, x in (
+        (flipout.nn.Linear(3, 4, distribution=NOISE, where="*"), torch.randn(5, 3)),
+        (flipout.nn.Conv1d(4, 6, 2, groups=2, distribution=NOISE, where="*"), torch.randn(5, 4, 6)),
+        (flipout.nn.ConvTranspose1d(4, 6, 2, groups=2, distribution=NOISE, where="*"), torch.randn(5, 4, 6)),
+        (flipout.nn.Embedding(9, 4, distribution=NOISE, where="*"), torch.tensor([1, 2, 3])),
+    ):
+        layer.double()
+        x = x.double() if x.is_floating_point() else x
+        both = []
+        for antithetic in (False, True):
+            with flipout.hold(layer, seed=1, antithetic=antithetic):
+                both.append(layer(x))
+        torch.testing.assert_close(both[0] + both[1], 2 * layer.eval()(x))
+        assert not torch.allclose(both[0], both[1])
+
+
+def test_groups_share_a_base_and_no_one_else_does() -> None:
+    layer = with_zero_mean(flipout.nn.Linear(4, 3, distribution=NOISE, scheme=flipout.Flipout(group=2)))
+    seen = draws.weights(layer, torch.zeros(5, 4, dtype=torch.float64), draws.seeds(3000)).flatten(2)
+    size = seen.abs()
+    assert torch.equal(size[:, 0], size[:, 1])
+    assert torch.equal(size[:, 2], size[:, 3])
+    for one, other in ((0, 2), (0, 4), (2, 4)):
+        assert_uncorrelated(size[:, one], size[:, other])
+    for one, other in ((0, 1), (0, 2), (2, 3)):
+        assert_uncorrelated(seen[:, one], seen[:, other])
+
+
+def test_groups_of_one_have_the_bases_of_independent() -> None:
+    layer = with_zero_mean(flipout.nn.Linear(4, 3, distribution=NOISE, scheme=flipout.Flipout(group=1)))
+    x = torch.zeros(5, 4, dtype=torch.float64)
+    flipped = draws.weights(layer, x, draws.seeds(10))
+    with flipout.using(layer, scheme="independent"):
+        assert torch.equal(flipped.abs(), draws.weights(layer, x, draws.seeds(10)).abs())
+
+
+@pytest.mark.parametrize("p", [0.1, 0.49, 0.9])
+def test_an_asymmetric_distribution_is_refused(p: float) -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    with pytest.raises(AsymmetricDistribution, match="shared"):
+        flipout.perturb(model, flipout.DropConnect(p))
+    assert type(model[0]) is nn.Linear
+    with pytest.raises(AsymmetricDistribution, match="never"):
+        flipout.nn.Linear(3, 3, distribution=flipout.DropConnect(p))
+    flipout.perturb(model, flipout.DropConnect(p), scheme="independent")
+    with pytest.raises(AsymmetricDistribution), flipout.using(model, scheme="flipout"):
+        pass
+
+
+@pytest.mark.parametrize("group", [0, -1, 2.5, "2"])
+def test_a_group_that_is_no_number_of_examples_is_refused(group) -> None:
+    with pytest.raises(InvalidArgument, match="group"):
+        flipout.Flipout(group=group)

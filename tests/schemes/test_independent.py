@@ -1,0 +1,38 @@
+"""A perturbation of its own for every example."""
+
+import pytest
+import torch
+
+import flipout
+from tests import draws
+from tests.statistics import assert_covariance, assert_uncorrelated
+
+X = torch.tensor([[1.0, 2.0, -1.0], [0.5, 0.0, 3.0]], dtype=torch.float64)
+
+
+def layer(scheme: str | flipout.Scheme = "independent") -> flipout.nn.Linear:
+    return flipout.nn.Linear(3, 2, distribution=flipout.Gaussian(0.5), scheme=scheme, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("scheme", ["independent", flipout.Flipout(group=1)], ids=str)
+def test_examples_see_independent_weights(scheme: str | flipout.Scheme) -> None:
+    seen = draws.weights(layer(scheme), X, draws.seeds(5000)).flatten(2)
+    first, second = seen.unbind(1)
+    assert_uncorrelated(first, second)
+    assert_uncorrelated(first.abs(), second.abs())
+
+
+@pytest.mark.parametrize("scheme", ["independent", "flipout", flipout.Flipout(group=1)], ids=str)
+def test_outputs_of_different_examples_are_uncorrelated(scheme: str | flipout.Scheme) -> None:
+    """Cov(y_mi, y_nj) = std² |x_n|² where m = n and i = j, else 0: also under flipout."""
+    made = draws.outputs(layer(scheme), X, draws.seeds(20_000)).flatten(1)
+    assert_covariance(made, torch.diag(0.25 * X.square().sum(1).repeat_interleave(2)))
+
+
+def test_antithetic_draws_average_to_the_mean() -> None:
+    made = layer()
+    both = []
+    for antithetic in (False, True):
+        with flipout.hold(made, seed=1, antithetic=antithetic):
+            both.append(made(X))
+    torch.testing.assert_close(both[0] + both[1], 2 * made.eval()(X))

@@ -1,0 +1,57 @@
+"""Where the example is: given as an int or by glob, or inferred from the transformer around a layer."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import flipout
+from flipout import errors
+from tests.networks import encoder
+
+GAUSSIAN = flipout.Gaussian(0.3)
+
+
+def test_an_int_for_all_layers():
+    model = flipout.perturb(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), GAUSSIAN, batch_dim=1)
+    with flipout.hold(model, seed=1):
+        whole = model(x := torch.randn(5, 3, 4))
+        assert flipout.example_weights(model[1])["weight"].shape == (3, 2, 4)
+    with flipout.hold(model, seed=1, first=1):
+        torch.testing.assert_close(model(x[:, 1:]), whole[:, 1:])
+
+
+def test_globs_of_layers():
+    model: Any = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
+    flipout.perturb(model, GAUSSIAN, batch_dim={"b": 1})
+    assert [model[name].plan.batch_dim for name in "ab"] == [0, 1]
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("where", [None, "*"])
+def test_transformers_say_it_themselves(batch_first, where):
+    model = flipout.perturb(encoder(batch_first), GAUSSIAN, where=where)
+    x = torch.randn(3, 5, 8)
+    x = x if batch_first else x.transpose(0, 1)
+    with flipout.hold(model, seed=1):
+        whole = model(x)
+        assert flipout.example_weights(model.layers[1].linear1)["weight"].shape == (3, 16, 8)
+    with flipout.hold(model, seed=1, first=1):
+        part = model(x[1:] if batch_first else x[:, 1:])
+    torch.testing.assert_close(part, whole[1:] if batch_first else whole[:, 1:])
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
+def test_decoder_layers_and_whole_transformers():
+    model = flipout.perturb(nn.Transformer(8, 2, 1, 1, 16, dropout=0.0), GAUSSIAN)
+    model(torch.randn(5, 3, 8), torch.randn(4, 3, 8)).sum().backward()
+    layer: Any = flipout.perturb(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), GAUSSIAN)
+    assert layer.linear1.plan.batch_dim == 0
+    layer(torch.randn(3, 4, 8), torch.randn(3, 5, 8)).sum().backward()
+
+
+def test_what_is_given_beats_what_is_inferred():
+    model = flipout.perturb(encoder(batch_first=True), GAUSSIAN, batch_dim={"*.linear1": 1})
+    with pytest.raises(errors.ExampleCount):
+        model(torch.randn(3, 5, 8))

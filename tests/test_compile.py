@@ -1,0 +1,154 @@
+"""torch.compile(fullgraph=True): fresh noise at each call, and eager's numbers under a held draw."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import flipout
+from tests.networks import Blocks, TiedLM, convnet, encoder, gradients, mlp
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
+]
+FIXED, LEARNED = flipout.Gaussian(0.3), flipout.MeanField(std=0.3)
+CASES = {
+    "mlp": (mlp, lambda n: torch.randn(n, 4)),
+    "convnet": (convnet, lambda n: torch.randn(n, 2, 6, 6)),
+    "transformer": (lambda: encoder(layers=1), lambda n: torch.randn(n, 3, 8)),
+    "tied": (TiedLM, lambda n: torch.randint(7, (n, 3))),
+}
+WHERE = {"tied": "*.weight"}
+
+
+@pytest.fixture(autouse=True)
+def afresh():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def compiled(model: nn.Module, backend: str = "aot_eager", **options) -> nn.Module:
+    return torch.compile(model, fullgraph=True, backend=backend, **options)  # pyright: ignore[reportReturnType]
+
+
+def check(model: nn.Module, fast: nn.Module, x: Tensor, **tolerance: Any) -> None:
+    """Fresh noise at each call, repeatable by torch's seed; output and gradients of eager under a held draw."""
+    assert not torch.equal(fast(x), fast(x))
+    torch.manual_seed(3)
+    y = fast(x)
+    torch.manual_seed(3)
+    assert torch.equal(fast(x), y)
+    made = []
+    for call in (model, fast):
+        model.zero_grad()
+        with flipout.hold(model, seed=7):
+            y = call(x)
+        y.square().sum().backward()
+        made.append((y.detach(), gradients(model)))
+    torch.testing.assert_close(made[1], made[0], **tolerance)
+
+
+@pytest.mark.parametrize(("name", "distribution"), list(zip(CASES, [FIXED, LEARNED, LEARNED, FIXED], strict=True)))
+def test_compiled_models(name, distribution):
+    make, inputs = CASES[name]
+    model = flipout.perturb(make(), distribution, where=WHERE.get(name))
+    check(model, compiled(model), inputs(4))
+
+
+@pytest.mark.parametrize("scheme", ["independent", "local_reparam", flipout.Flipout(group=2, reuse_signs=True)])
+def test_compiled_schemes(scheme):
+    model = flipout.perturb(nn.Linear(4, 3), LEARNED, scheme=scheme, where="*")
+    check(model, compiled(model), torch.randn(5, 4))
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_any_batch_size(dynamic):
+    model = flipout.perturb(nn.Linear(4, 3), FIXED)
+    fast = compiled(model, dynamic=dynamic)
+    for count in (3, 7, 5, 2):
+        x = torch.randn(count, 4)
+        with flipout.hold(model, seed=torch.tensor(count)):
+            torch.testing.assert_close(fast(x), model(x))
+
+
+def test_contexts_around_a_compiled_model():
+    model = flipout.perturb(mlp(), FIXED).eval()
+    fast, x = compiled(model), torch.randn(4, 4)
+    mean = fast(x)
+    with flipout.sampling(model):
+        assert not torch.equal(fast(x), fast(x))
+    with flipout.hold(model, seed=1), flipout.using(model, scheme="shared"):
+        torch.testing.assert_close(fast(x), model(x))
+    assert torch.equal(fast(x), mean)
+
+
+def test_seeds_in_tensors_do_not_recompile():
+    model, x = flipout.perturb(nn.Linear(4, 3), FIXED), torch.randn(4, 4)
+    fast = compiled(model)
+    made = []
+    for seed in range(3):
+        stance = torch.compiler.set_stance("default" if seed == 0 else "fail_on_recompile")
+        with flipout.hold(model, seed=torch.tensor(seed)), stance:
+            made.append(fast(x))
+            torch.testing.assert_close(made[-1], model(x))
+    assert not torch.equal(made[0], made[1])
+
+
+def test_a_loss_around_the_model():
+    model, x = flipout.perturb(nn.Linear(4, 3), FIXED), torch.randn(4, 4)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def loss(x: Tensor) -> Tensor:
+        return model(x).square().sum()
+
+    assert loss(x) != loss(x)
+
+
+def test_a_compiled_layer_inside_an_eager_model():
+    model = flipout.perturb(mlp(), FIXED)
+    x = torch.randn(4, 4)
+    with flipout.hold(model, seed=1):
+        expected = model(x)
+    model[2].compile(fullgraph=True, backend="aot_eager")
+    with flipout.hold(model, seed=1):
+        torch.testing.assert_close(model(x), expected)
+    assert not torch.equal(model(x), model(x))
+
+
+def test_a_compiled_layer_in_a_checkpoint_of_an_eager_model():
+    made = []
+    for compile_it, wrap in (
+        (False, lambda block, x: block(x)),
+        (True, flipout.checkpoint),
+        (True, lambda block, x: checkpoint(block, x, use_reentrant=False)),
+    ):
+        torch.manual_seed(1)
+        model: Any = flipout.perturb(Blocks(wrap), LEARNED)
+        if compile_it:
+            model.blocks[0][0].compile(fullgraph=True, backend="aot_eager")
+        torch.manual_seed(2)
+        loss = model(torch.ones(3, 4)).sum()
+        if len(made) == 2:
+            with pytest.raises(Exception, match="compiled apart from its root"):
+                loss.backward()
+        else:
+            loss.backward()
+            made.append(gradients(model))
+    torch.testing.assert_close(made[0], made[1])
+
+
+def test_inductor():
+    model = flipout.perturb(nn.Linear(4, 3), FIXED)
+    check(model, compiled(model, "inductor"), torch.randn(5, 4), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_inductor_on_every_model(name):
+    make, inputs = CASES[name]
+    model = flipout.perturb(make(), LEARNED, where=WHERE.get(name))
+    check(model, compiled(model, "inductor"), inputs(4), rtol=1e-4, atol=1e-5)

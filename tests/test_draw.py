@@ -1,0 +1,140 @@
+"""The draw: first, rows, group, antithetic, chunks, and who counts the examples."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout import errors
+from flipout.draw import from_seed
+from tests.networks import mlp
+
+SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent"]
+DISTRIBUTIONS = [flipout.Gaussian(0.4), flipout.MeanField(std=0.4), flipout.DropConnect(0.5)]
+
+
+def model_of(scheme, distribution=DISTRIBUTIONS[0]) -> Any:
+    return flipout.perturb(mlp().double(), distribution, scheme=scheme, where="*")
+
+
+def seen(model: Any, count: int, **options) -> Tensor:
+    with flipout.hold(model, seed=11, **options):
+        model(torch.zeros(count, 4, dtype=torch.float64))
+        return flipout.example_weights(model[0])["weight"].detach()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("sizes", [(7,), (1, 6), (3, 0, 4), (2, 2, 2, 1)])
+def test_chunks_of_a_batch_equal_the_whole(scheme, sizes):
+    model, x = model_of(scheme), torch.randn(7, 4, dtype=torch.float64)
+    with flipout.hold(model, seed=11, first=2):
+        whole = model(x)
+    parts = []
+    for start, chunk in zip(itertools.accumulate(sizes, initial=2), x.split(sizes), strict=False):
+        with flipout.hold(model, seed=11, first=start):
+            parts.append(model(chunk))
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_first_moves_along_the_examples(scheme):
+    model = model_of(scheme)
+    assert torch.equal(seen(model, 6)[2:], seen(model, 4, first=2))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_rows_of_an_example_see_the_same_weights(scheme):
+    model, x = model_of(scheme), torch.randn(3, 4, dtype=torch.float64)
+    with flipout.hold(model, seed=11, rows=2):
+        twice = model(x.repeat_interleave(2, 0))
+        assert flipout.example_weights(model[0])["weight"].shape[0] == 3
+    with flipout.hold(model, seed=11):
+        once = model(x)
+    torch.testing.assert_close(twice, once.repeat_interleave(2, 0), rtol=0, atol=1e-12)
+
+
+def test_group_shares_the_base():
+    model = model_of("flipout")
+    noise = (seen(model, 6, group=2) - model[0].weight).abs()
+    assert torch.allclose(noise[::2], noise[1::2])
+    assert not torch.allclose(noise[0], noise[2])
+    assert torch.equal(seen(model, 6, group=2), seen(model_of_same(model, flipout.Flipout(group=2)), 6))
+
+
+def model_of_same(model: Any, scheme: flipout.Scheme) -> Any:
+    other = model_of(scheme)
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_antithetic_negates_every_perturbation(scheme, distribution):
+    model = model_of(scheme, distribution)
+    mean = torch.stack((seen(model, 5), seen(model, 5, antithetic=True))).mean(0)
+    torch.testing.assert_close(mean, model[0].weight.expand(5, -1, -1).detach(), rtol=0, atol=1e-12)
+
+
+def test_sign_seed_changes_the_signs_only():
+    model = model_of("flipout")
+    a, b = (seen(model, 5, sign_seed=seed) - model[0].weight for seed in (1, 2))
+    assert torch.allclose(a.abs(), b.abs())
+    assert not torch.allclose(a, b)
+
+
+def test_a_seed_is_64_bits_and_may_live_in_a_tensor():
+    model, x = model_of("flipout"), torch.randn(3, 4, dtype=torch.float64)
+    made = []
+    for seed in (7, torch.tensor(7), 7 + 2**64, 7 + 2**33, -7):
+        with flipout.hold(model, seed=seed):
+            made.append(model(x))
+    assert torch.equal(made[0], made[1])
+    assert torch.equal(made[0], made[2])
+    assert not any(torch.equal(made[0], other) for other in made[3:])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"first": -1}, {"rows": 0}, {"group": 0}, {"rows": 1.5}, {"first": True}, {"seed": 1.0}, {"seed": torch.ones(2)}],
+)
+def test_bad_fields(options):
+    with pytest.raises(errors.InvalidArgument, match=next(iter(options))):
+        from_seed(**{"seed": 1, **options})
+    with pytest.raises(errors.InvalidArgument), flipout.hold(model_of("flipout"), **{"seed": 1, **options}):
+        pass
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_flattened_input_is_refused(scheme):
+    class Folded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.decode = nn.Linear(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.decode(self.embed(x).flatten(0, 1))
+
+    model = flipout.perturb(Folded(), flipout.Gaussian(0.1), scheme=scheme)
+    with pytest.raises(errors.ExampleCount, match=r"decode \(Linear\).*10 examples.*has 2 \(fixed by embed.*batch_dim"):
+        model(torch.randn(2, 5, 4))
+    model.eval()(torch.randn(2, 5, 4))
+
+
+def test_another_batch_size_inside_hold():
+    model = model_of("flipout")
+    with flipout.hold(model):
+        model(torch.zeros(3, 4, dtype=torch.float64))
+        with pytest.raises(
+            errors.ExampleCount, match=r"0 \(Linear\).*4 examples.*has 3.*hold\(model, seed=…, first=…\)"
+        ):
+            model(torch.zeros(4, 4, dtype=torch.float64))
+        model(torch.zeros(3, 4, dtype=torch.float64))
+
+
+def test_rows_that_do_not_divide():
+    model = model_of("flipout")
+    with flipout.hold(model, rows=2), pytest.raises(errors.ExampleCount, match=r"3 rows.*rows=2"):
+        model(torch.zeros(3, 4, dtype=torch.float64))

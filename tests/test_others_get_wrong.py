@@ -1,0 +1,182 @@
+"""What other libraries get wrong, one test for each mistake, named after it.
+
+Still to come, with what they are about. With the recurrent layers: LSTM noise redrawn at every step; `num_layers` and
+`bidirectional` dropped on conversion. With `bayes`: KL averaged, added once per time step, or counted twice; "prior
+variance" used as a standard deviation; priors missing from `state_dict`.
+"""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import flipout
+from flipout.draw import fresh_seed
+from tests import draws
+from tests.statistics import assert_mean, assert_variance
+
+NOISE = flipout.Gaussian(0.5)
+SCHEMES = ("shared", "flipout", flipout.Flipout(group=2), "independent")
+
+
+def shape_after(examples: int, layer: nn.Module) -> tuple[int, ...]:
+    """An input for a convolution."""
+    made: Any = layer
+    return examples, made.in_channels, *[5 + i for i in range(len(made.kernel_size))]
+
+
+CONVOLUTIONS = [
+    nn.Conv1d(4, 6, 3, stride=2, padding=2, padding_mode="circular", groups=2),
+    nn.Conv2d(4, 6, 3, padding="same", dilation=2, padding_mode="reflect", bias=False),
+    nn.Conv2d(4, 6, (2, 3), padding=(1, 2), padding_mode="replicate", groups=2),
+    nn.Conv3d(2, 3, 2, padding=1, stride=(1, 2, 1)),
+    nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
+    nn.ConvTranspose2d(4, 6, 3, stride=(2, 3), output_padding=(1, 2), dilation=3),
+    nn.ConvTranspose3d(2, 3, 2, stride=2, output_padding=(0, 1, 0), bias=False),
+]
+
+
+def test_signs_drawn_per_pixel_or_per_token() -> None:
+    """The response to one pixel or token does not depend on where it stands."""
+    linear = flipout.nn.Linear(5, 4, distribution=NOISE, dtype=torch.float64)
+    conv = flipout.nn.Conv2d(3, 4, 1, distribution=NOISE, dtype=torch.float64)
+    tokens = linear(torch.randn(6, 1, 5, dtype=torch.float64).expand(6, 7, 5))
+    pixels = conv(torch.randn(6, 3, 1, 1, dtype=torch.float64).expand(6, 3, 4, 4)).flatten(2)
+    torch.testing.assert_close(tokens, tokens[:, :1].expand_as(tokens), rtol=1e-12, atol=0)
+    torch.testing.assert_close(pixels, pixels[..., :1].expand_as(pixels), rtol=1e-12, atol=0)
+
+
+def test_tokens_of_one_example_averaging_its_noise_away() -> None:
+    """The mean over an example's tokens keeps all of the variance; with signs per token 1/T of it would be left."""
+    layer = flipout.nn.Linear(3, 2, distribution=NOISE, dtype=torch.float64)
+    x = torch.ones(1, 8, 3, dtype=torch.float64)
+    assert_variance(draws.outputs(layer, x, draws.seeds(5000)).mean(2), 3 * 0.25, kurtosis=3)
+
+
+def test_output_signs_drawn_from_a_float_range_instead_of_plus_and_minus_one() -> None:
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        layer = flipout.nn.Linear(40, 30, distribution=flipout.Rademacher(0.5), dtype=dtype)
+        nn.init.zeros_(layer.weight)
+        with flipout.hold(layer, seed=0):
+            layer(torch.zeros(8, 40, dtype=dtype))
+            seen = flipout.example_weights(layer)["weight"]
+        assert torch.all(seen.abs() == 0.5)
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "local_reparam"], ids=str)
+def test_the_mean_left_inside_the_perturbation(scheme: str | flipout.Scheme) -> None:
+    """Then noise of spread 0 would still flip the mean, and the output's variance would have |W̄|² in it."""
+    layer = flipout.nn.Linear(5, 4, distribution=flipout.MeanField(), scheme=scheme, dtype=torch.float64)
+    x = torch.randn(3, 5, dtype=torch.float64)
+    with torch.no_grad():
+        layer.get_parameter("weight_rho").fill_(-1e4)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
+    noisy = flipout.nn.Linear(5, 4, distribution=NOISE, scheme=scheme, dtype=torch.float64)
+    y = draws.outputs(noisy, x, draws.seeds(5000))
+    assert_mean(y, F.linear(x, noisy.weight, noisy.bias))
+    assert_variance(y, 0.25 * x.square().sum(1, keepdim=True))
+
+
+def test_the_global_generator_reseeded_in_forward() -> None:
+    model = flipout.perturb(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), NOISE)
+    torch.manual_seed(4)
+    fresh_seed(torch.device("cpu"))
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    model(torch.ones(2, 3)).sum().backward()
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("sizes", [(2, 5), (5, 2)])
+@pytest.mark.parametrize("kind", [nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d])
+def test_transposed_convolutions_with_in_unlike_out_crashing(
+    kind: Any, sizes: tuple[int, int], scheme: str | flipout.Scheme
+) -> None:
+    layer = flipout.perturb(kind(*sizes, 2, dtype=torch.float64), NOISE, scheme=scheme)
+    x = torch.randn(shape_after(3, layer), dtype=torch.float64, requires_grad=True)
+    with flipout.hold(layer, seed=1):
+        y = layer(x)
+        seen = flipout.example_weights(layer)["weight"]
+    function = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}[x.dim()]
+    expected = torch.cat([function(row.unsqueeze(0), w, layer.bias) for row, w in zip(x, seen, strict=True)])
+    torch.testing.assert_close(y, expected)
+    y.square().sum().backward()
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("plain", CONVOLUTIONS, ids=repr)
+def test_options_silently_dropped_on_conversion(plain: nn.Module, scheme: str | flipout.Scheme) -> None:
+    """`groups`, `padding_mode`, `output_padding`, `dtype`: without noise the noisy path is the plain layer."""
+    plain = plain.double()
+    converted = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.0), scheme=scheme)
+    x = torch.randn(shape_after(3, plain), dtype=torch.float64)
+    torch.testing.assert_close(converted(x), plain(x))
+    assert converted(x).dtype == torch.float64
+    kept = [name for name in vars(plain) if not name.startswith("_") and name != "training"]
+    assert "groups" in kept
+    assert [getattr(converted, name) for name in kept] == [getattr(plain, name) for name in kept]
+    flipout.freeze(converted)
+    assert type(converted) is type(plain)
+    assert repr(converted) == repr(plain)
+
+
+@pytest.mark.parametrize("value", [100.0, 1e3, 1e4])
+def test_log1p_of_exp_overflowing(value: float) -> None:
+    layer = flipout.nn.Linear(3, 3, distribution=flipout.MeanField())
+    rho = layer.get_parameter("weight_rho")
+    with torch.no_grad():
+        rho.fill_(value)
+    y = layer(torch.ones(2, 3))
+    y.sum().backward()
+    assert rho.grad is not None
+    assert bool(y.isfinite().all() & rho.grad.isfinite().all())
+    assert float(y.detach().abs().max()) > 0.1 * value
+
+
+def in_low_precision() -> list[tuple[nn.Module, Tensor]]:
+    return [
+        (nn.Linear(4, 3), torch.randn(2, 4)),
+        (nn.Conv1d(4, 6, 2), torch.randn(2, 4, 5)),
+        (nn.ConvTranspose2d(4, 6, 2), torch.randn(2, 4, 3, 3)),
+        (nn.Embedding(5, 4), torch.tensor([[0, 1], [2, 2]])),
+        (nn.EmbeddingBag(5, 4), torch.tensor([[0, 1], [2, 2]])),
+        (nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), torch.randn(2, 3, 4)),
+        (nn.LayerNorm(4), torch.randn(2, 4)),
+        (nn.RMSNorm(4), torch.randn(2, 4)),
+        (nn.GroupNorm(2, 4), torch.randn(2, 4)),
+        (nn.BatchNorm1d(4), torch.randn(8, 4)),
+    ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("index", range(len(in_low_precision())), ids=lambda i: type(in_low_precision()[i][0]).__name__)
+@pytest.mark.parametrize("distribution", [flipout.MeanField(), flipout.DropConnect()], ids=repr)
+def test_layers_that_fail_in_bf16(
+    index: int, dtype: torch.dtype, scheme: str | flipout.Scheme, distribution: flipout.Distribution
+) -> None:
+    model, x = in_low_precision()[index]
+    flipout.perturb(model.to(dtype), distribution, scheme=scheme, where="*")
+    y = model(x.to(dtype) if x.is_floating_point() else x)
+    y.sum().backward()
+    assert y.dtype == dtype
+    assert bool(y.isfinite().all())
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.dtype == dtype
+        assert bool(parameter.grad.isfinite().all()), name
+
+
+@pytest.mark.parametrize("distribution", [NOISE, flipout.DropConnect(), flipout.MeanField()], ids=repr)
+def test_a_mean_weights_mode_that_does_not_exist(distribution: flipout.Distribution) -> None:
+    plain = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    model = flipout.perturb(copy.deepcopy(plain), distribution)
+    x = torch.randn(5, 2, 4, 4)
+    assert not torch.equal(model(x), plain(x))
+    assert torch.equal(model.eval()(x), plain(x))
+    assert torch.equal(flipout.freeze(model.train())(x), plain(x))

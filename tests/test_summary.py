@@ -1,0 +1,49 @@
+"""summary(): one row per Parameter, whatever the model."""
+
+from torch import nn
+
+import flipout
+from tests.networks import TiedLM, encoder, mlp
+
+
+def test_table():
+    model = flipout.perturb(mlp(), flipout.Gaussian(0.5), where="2.*")
+    lines = str(flipout.summary(model)).splitlines()
+    assert lines[0].split() == ["parameter", "shape", "layer", "noise", "scheme"]
+    assert lines[1].split() == ["0.weight", "6×4", "Linear", "–", "–"]
+    assert lines[3].split()[:4] == ["2.weight", "3×6", "Linear", "Gaussian(std=0.5)"]
+    assert "Flipout" in lines[3]
+    assert lines[-1] == "2 of 4 Parameters are perturbed."
+    assert repr(flipout.summary(model)) == str(flipout.summary(model))
+
+
+def test_plain_models_have_a_summary_too():
+    assert str(flipout.summary(nn.Sequential())).splitlines()[-1] == "0 of 0 Parameters are perturbed."
+    assert not any(row.noise for row in flipout.summary(mlp()).rows)
+
+
+def test_learned_spreads_are_rows_without_noise():
+    rows = {row.parameter: row for row in flipout.summary(flipout.perturb(mlp(), flipout.MeanField())).rows}
+    assert rows["0.weight"].noise.startswith("MeanField")
+    assert rows["0.weight_rho"].noise == ""
+    assert rows["0.weight_rho"].shape == (6, 4)
+
+
+def test_tied_parameters_have_one_row():
+    rows = flipout.summary(flipout.perturb(TiedLM(), flipout.MeanField(), where="decoder.weight")).rows
+    assert [row.parameter for row in rows if row.noise] == ["embedding.weight"]
+    assert len(rows) == len(list(TiedLM().parameters())) + 1
+
+
+def test_parameters_of_submodules_belong_to_the_layer_that_perturbs_them():
+    rows = {row.parameter: row for row in flipout.summary(flipout.perturb(encoder(layers=1), flipout.MeanField())).rows}
+    assert rows["layers.0.self_attn.out_proj.weight"].layer == "MultiheadAttention"
+    assert rows["layers.0.self_attn.out_proj.weight"].noise
+    assert not rows["layers.0.self_attn.out_proj.weight_rho"].noise
+
+
+def test_using_shows_the_scheme_in_use():
+    model = flipout.perturb(mlp(), flipout.Gaussian(0.5))
+    with flipout.using(model, scheme="independent"):
+        assert "Independent" in flipout.summary(model).rows[0].scheme
+    assert "Flipout" in flipout.summary(model).rows[0].scheme

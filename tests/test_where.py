@@ -1,0 +1,227 @@
+"""Which Parameters: globs, lists, predicates, unknown layers, refusals; a refused call changes nothing."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout import errors
+from flipout.ops.linear import Linear as LinearOp
+from tests.networks import TiedLM, encoder, mlp, same_state, state
+
+GAUSSIAN = flipout.Gaussian(0.3)
+
+
+def perturbed(model: nn.Module) -> list[str]:
+    return [row.parameter for row in flipout.summary(model).rows if row.noise]
+
+
+class Custom(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.gain.T
+
+
+class PerturbedCustom(flipout.nn.Perturbed, Custom):
+    torch_type = Custom
+    default = ("gain",)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.noisy:
+            return Custom.forward(self, x)
+        return self.perturbations(x, x.dtype).product(LinearOp(4, 3), x, "gain", None)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (None, ["0.weight", "2.weight"]),
+        ("*", ["0.weight", "0.bias", "2.weight", "2.bias"]),
+        ("*.bias", ["0.bias", "2.bias"]),
+        (["0.*", "2.bias"], ["0.weight", "0.bias", "2.bias"]),
+        ((name for name in ["2.weight"]), ["2.weight"]),
+        (lambda name: name.startswith("2"), ["2.weight", "2.bias"]),
+    ],
+)
+def test_where(where, expected):
+    assert perturbed(flipout.perturb(mlp(), GAUSSIAN, where=where)) == expected
+
+
+def test_default_leaves_embeddings_biases_and_norms_alone():
+    model = nn.Sequential(nn.Embedding(5, 8), encoder(layers=1), nn.BatchNorm1d(3), nn.Conv1d(3, 3, 1))
+    assert [name.partition("layers.0.")[2] or name for name in perturbed(flipout.perturb(model, GAUSSIAN))] == [
+        "self_attn.in_proj_weight",
+        "self_attn.out_proj.weight",
+        "linear1.weight",
+        "linear2.weight",
+        "3.weight",
+    ]
+    assert len(perturbed(flipout.perturb(encoder(layers=1), GAUSSIAN, where="*"))) == 12
+
+
+class Unknown(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.known, self.bilinear, self.lstm = nn.Linear(4, 4), nn.Bilinear(2, 3, 4), nn.LSTM(4, 4)
+        self.custom, self.free = Custom(), nn.Parameter(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("bilinear.weight", r"names bilinear\.weight of a Bilinear.*flipout\.register\(Bilinear"),
+        ("lstm.*", r"names lstm\.\w+ of a LSTM"),
+        (["known.weight", "custom.gain"], r"names custom\.gain of a Custom"),
+        ("free", r"names free of a Unknown"),
+        (lambda name: "gain" in name, r"names custom\.gain"),
+        ("*", r"which no known layer type perturbs"),
+        ("nothing.*", r"'nothing\.\*' matches no Parameter\. There are free, known\.weight"),
+        (["known.weight", "knwon.bias"], r"'knwon\.bias' matches no Parameter"),
+        (lambda name: False, r"leaves nothing to perturb\. Its Parameters are"),
+        ([], r"leaves nothing to perturb"),
+    ],
+)
+def test_unknown_parameters_are_refused_where_named(where, message):
+    model = Unknown()
+    before = state(model)
+    with pytest.raises(errors.UnknownParameter, match=message):
+        flipout.perturb(model, GAUSSIAN, where=where)
+    assert same_state(before, state(model))
+
+
+def test_unknown_layers_that_are_not_named_are_left_alone():
+    model = flipout.perturb(Unknown(), GAUSSIAN)
+    assert perturbed(model) == ["known.weight"]
+    assert {row.layer for row in flipout.summary(model).rows if not row.noise} >= {"Bilinear", "LSTM", "Custom"}
+
+
+def test_a_parameter_that_an_unknown_layer_uses_too_is_refused():
+    model = nn.ModuleDict({"a": nn.Linear(4, 3), "b": Custom()})
+    model["b"].gain = model["a"].weight
+    before = state(model)
+    with pytest.raises(errors.UnknownParameter, match=r"names b\.gain of a Custom"):
+        flipout.perturb(model, GAUSSIAN)
+    assert same_state(before, state(model))
+
+
+def test_a_model_without_known_layers():
+    with pytest.raises(errors.UnknownParameter, match="known layers are Linear, Conv1d"):
+        flipout.perturb(nn.Sequential(nn.Tanh()), GAUSSIAN)
+    with pytest.raises(errors.NotPerturbed, match="no perturbed layers"):
+        flipout.perturb(mlp())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"where": 3},
+        {"where": ["0.weight", 3]},
+        {"scheme": "flip"},
+        {"distribution": 0.1},
+        {"distribution": None, "where": "*"},
+        {"batch_dim": -1},
+        {"batch_dim": "0"},
+        {"batch_dim": {"0": -1}},
+        {"batch_dim": {"fc*": 1}},
+        {"distribution": flipout.DropConnect(0.2)},
+        {"distribution": flipout.DropConnect(0.5), "scheme": "local_reparam"},
+        {"distribution": flipout.Gaussian({"0.*": 0.1})},
+    ],
+)
+def test_refused_arguments_change_nothing(arguments):
+    model = mlp()
+    before = state(model)
+    with pytest.raises(errors.FlipoutError):
+        flipout.perturb(model, **{"distribution": GAUSSIAN, **arguments})
+    assert same_state(before, state(model))
+
+
+PARAMETRISED = {
+    "weight_norm": lambda m: nn.utils.parametrizations.weight_norm(m),
+    "spectral_norm": lambda m: nn.utils.parametrizations.spectral_norm(m),
+    "old weight_norm": lambda m: nn.utils.weight_norm(m),
+    "old spectral_norm": lambda m: nn.utils.spectral_norm(m),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("where", [None, "1.*", "*", "*.weight"])
+@pytest.mark.parametrize("kind", PARAMETRISED)
+def test_parametrised_layers_are_refused_by_name(kind, where):
+    model = nn.Sequential(nn.Linear(4, 4), PARAMETRISED[kind](nn.Linear(4, 4)))
+    before = state(model)
+    with pytest.raises(errors.Unsupported, match=r"1\.weight is parametrised \(weight_norm, spectral_norm"):
+        flipout.perturb(model, GAUSSIAN, where=where)
+    assert same_state(before, state(model))
+    flipout.perturb(model, GAUSSIAN, where="0.weight")
+    model(torch.randn(2, 4)).sum().backward()
+
+
+def test_a_parametrised_embedding_is_refused_only_where_named():
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Embedding(5, 4)), nn.Linear(4, 3))
+    with pytest.raises(errors.Unsupported, match=r"0\.weight is parametrised"):
+        flipout.perturb(model, GAUSSIAN, where="*.weight")
+    assert perturbed(flipout.perturb(model, GAUSSIAN)) == ["1.weight"]
+
+
+@pytest.mark.parametrize("where", [None, "0.weight"])
+def test_lazy_modules_are_refused(where):
+    model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 3))
+    before = list(model[0].__dict__)
+    with pytest.raises(errors.Unsupported, match=r"0\.weight has no shape yet \(a lazy module\)"):
+        flipout.perturb(model, GAUSSIAN, where=where)
+    assert list(model[0].__dict__) == before
+    assert not model._forward_pre_hooks
+    model(torch.randn(2, 4))
+    assert perturbed(flipout.perturb(model, GAUSSIAN)) == ["0.weight", "1.weight"]
+
+
+@pytest.mark.parametrize("option", [{"sparse": True}, {"max_norm": 1.0}, {"scale_grad_by_freq": True}])
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_options_of_embeddings_are_refused_by_name(kind, option):
+    model = nn.Sequential(nn.Linear(2, 2), kind(5, 3, **option))
+    before = state(model)
+    with pytest.raises(errors.Unsupported, match=f"1: {next(iter(option))}="):
+        flipout.perturb(model, GAUSSIAN, where="*.weight")
+    assert same_state(before, state(model))
+    with pytest.raises(errors.Unsupported, match=next(iter(option))):
+        getattr(flipout.nn, kind.__name__)(5, 3, **option, distribution=GAUSSIAN, where="weight")
+
+
+def test_local_reparam_of_a_tied_weight_is_refused():
+    model = TiedLM()
+    before = state(model)
+    with pytest.raises(errors.WeightReused, match=r"embedding\.weight and decoder\.weight are one Parameter"):
+        flipout.perturb(model, GAUSSIAN, scheme="local_reparam", where="*.weight")
+    assert same_state(before, state(model))
+    by_hand = nn.Sequential(*(flipout.nn.Linear(3, 3, distribution=GAUSSIAN, scheme="local_reparam") for _ in range(2)))
+    by_hand[1].weight = by_hand[0].weight
+    with pytest.raises(errors.WeightReused):
+        flipout.perturb(by_hand)
+
+
+def test_register(monkeypatch):
+    from flipout import where
+
+    monkeypatch.setattr(where, "_LAYERS", dict(where._LAYERS))
+    with pytest.raises(errors.InvalidArgument, match="subclass both"):
+        flipout.register(Custom, flipout.nn.Linear)
+    flipout.register(Custom, PerturbedCustom)
+    model = flipout.perturb(nn.Sequential(Custom()), flipout.MeanField(std=0.2))
+    x = torch.randn(5, 4)
+    with flipout.hold(model):
+        weights = flipout.example_weights(model[0])["gain"] if model(x) is not None else None
+        torch.testing.assert_close(model(x), torch.einsum("noi,ni->no", weights, x))
+    assert type(flipout.freeze(model)[0]) is Custom
+
+
+def test_a_name_taken_by_someone_else(monkeypatch):
+    model = mlp()
+    model[2].weight_rho = 1.0  # pyright: ignore
+    before = state(model)
+    with pytest.raises(errors.Unsupported, match="weight_rho"):
+        flipout.perturb(model, flipout.MeanField())
+    assert same_state(before, state(model))
