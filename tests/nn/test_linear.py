@@ -73,6 +73,13 @@ def test_antithetic_negates_every_perturbation(scheme: Any) -> None:
         equal([seen[0][name] - mean], [mean - seen[1][name]])
 
 
+@pytest.mark.parametrize("scheme", ["shared", "independent"])
+def test_an_antithetic_draw_of_an_asymmetric_distribution_is_refused(scheme: str) -> None:
+    layer = flipout.nn.Linear(3, 4, distribution=flipout.DropConnect(0.3), scheme=scheme)
+    with pytest.raises(flipout.errors.AsymmetricDistribution), flipout.hold(layer, antithetic=True):
+        layer(torch.randn(5, 3))
+
+
 def test_made_by_hand_equals_converted() -> None:
     layer = flipout.nn.Linear(3, 4, distribution=flipout.Gaussian(0.3), where="*").double()
     converted = nn.Linear(3, 4).double()
