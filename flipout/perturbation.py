@@ -11,7 +11,7 @@ from torch import Tensor
 from .distributions.base import Distribution, sample
 from .draw import Draw
 from .errors import AsymmetricDistribution
-from .random import NOISE, OUTPUT_NOISE, Stream, key_schedule, sign_at, sign_codes, stream_starts, unpack
+from .random import NOISE, OUTPUT_NOISE, Stream, key_schedule, sign_at, sign_words, stream_starts, unpack
 
 
 class Part(NamedTuple):
@@ -43,9 +43,9 @@ class Signs:
         part = self.part
         whole = [part.whole if part and dim == 0 else features for dim, features in dims]
         over = [(dim, size) for (dim, _), size in zip(dims, whole, strict=True)]
-        codes = sign_codes(keys, self.key, over, self.first, self.count)
+        words = sign_words(keys, self.key, over, self.first, self.count)
         for i in range(0, max(self.count, 1), max(some, 1)):
-            made = [unpack(code[i : i + some], size, dtype) for code, size in zip(codes, whole, strict=True)]
+            made = [unpack(word[i : i + some], size, dtype) for word, size in zip(words, whole, strict=True)]
             for j, (dim, features) in enumerate(dims):
                 if part and dim == 0:
                     made[j] = made[j].narrow(1, part.start, features)

@@ -52,21 +52,22 @@ def _counter(block: Tensor, index: Tensor, key: int, field: int) -> tuple[Tensor
     return block, index, torch.full_like(block, high), torch.full_like(block, low)
 
 
-def sign_codes(keys: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> list[Tensor]:
-    """(count, ⌈features / 8⌉) bytes for each (dimension, features) of Parameter `key`: packed signs of the examples
-    `first` onward."""
+def sign_words(keys: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Sequence[Tensor]:
+    """(count, words) for each (dimension, features) of Parameter `key`: packed signs of the examples `first` onward,
+    32 in a word."""
     device = keys.device
     example = torch.arange(first, first + count, device=device).unsqueeze(1)
     fields = [_counter(torch.arange(-(-size // _BLOCK), device=device), example, key, dim) for dim, size in over]
     block, high, low = (torch.cat([field[i] for field in fields]) for i in (0, 2, 3))
     words = torch.stack(philox((block, example, high, low), keys), -1).flatten(1)
-    parts = words.split([4 * len(field[0]) for field in fields], 1)
-    return [_bytes(part, 32, size) for part, (_, size) in zip(parts, over, strict=True)]
+    return words.split([4 * len(field[0]) for field in fields], 1)
 
 
-def unpack(codes: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """The first `count` bits of the bytes in the last dimension, as signs: 0 → +1 and 1 → −1."""
-    table = _constant(_table, dtype, codes.device)
+def unpack(words: Tensor, count: int, dtype: torch.dtype, bits: int = 32) -> Tensor:
+    """The first `count` bits of the words in the last dimension, as signs: 0 → +1 and 1 → −1."""
+    shift = torch.arange(0, bits, 8, device=words.device)
+    codes = ((words.unsqueeze(-1) >> shift) & 0xFF).flatten(-2)[..., : -(-count // 8)]
+    table = _constant(_table, dtype, words.device)
     return table.index_select(0, codes.flatten()).view(*codes.shape[:-1], 8 * codes.shape[-1])[..., :count]
 
 
@@ -100,12 +101,6 @@ def _table(dtype: torch.dtype, device: torch.device) -> Tensor:
     return (1 - 2 * (bits & 1)).to(dtype)
 
 
-def _bytes(words: Tensor, bits: int, count: int) -> Tensor:
-    """The bytes that hold the first `count` bits of the words in the last dimension."""
-    shift = torch.arange(0, bits, 8, device=words.device)
-    return ((words.unsqueeze(-1) >> shift) & 0xFF).flatten(-2)[..., : -(-count // 8)]
-
-
 # Streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -128,12 +123,12 @@ def _splitmix(z: Tensor) -> Tensor:
 def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold: int = 0) -> Tensor:
     """(count,) starting points, one for each base (or example) `first` onward; `fold` sets a rank apart."""
     parameter = _splitmix(seed + wrap((key << 3 | field) * _APART))
-    index = torch.arange(first + 1, first + 1 + count, device=seed.device).mul_(_GAMMA)
-    return _splitmix(index + _splitmix(parameter + wrap(fold * _GAMMA)))
+    return _splitmix(_steps(count, seed.device, first + 1) + _splitmix(parameter + wrap(fold * _GAMMA)))
 
 
-def _steps(count: int, device: torch.device) -> Tensor:
-    return torch.arange(count, device=device).mul_(_GAMMA)
+def _steps(count: int, device: torch.device, first: int = 0) -> Tensor:
+    """(first + i) · γ. Without the `| 0`, inductor would fold the product into an index, which must not overflow."""
+    return (torch.arange(first, first + count, device=device) | 0).mul_(_GAMMA)
 
 
 @dataclass(frozen=True)
@@ -167,8 +162,8 @@ class Stream:
         if self.elements is not None:
             return (1 - 2 * ((self._words_at(64, 3 * part + 2) >> self.elements % 64) & 1)).to(self.dtype)
         size = math.prod(self.shape)
-        codes = _bytes(torch.cat(self._words(64, 3 * part + 2), -1), 64, size)
-        return unpack(codes, size, self.dtype).reshape(*self.start.shape, *self.shape)
+        words = torch.cat(self._words(64, 3 * part + 2), -1)
+        return unpack(words, size, self.dtype, bits=64).reshape(*self.start.shape, *self.shape)
 
     def _box_muller(self, word: Tensor) -> tuple[Tensor, Tensor]:
         real = torch.float64 if self.dtype == torch.float64 else torch.float32

@@ -187,6 +187,18 @@ def test_layers_made_by_hand_are_adopted():
     assert not torch.equal(model(x), model(x))
 
 
+@pytest.mark.parametrize("adopted", [False, True])
+def test_the_padding_row_of_an_embedding_made_by_hand_is_quiet(adopted):
+    model: Any = nn.Sequential(flipout.nn.Embedding(5, 3, padding_idx=2, distribution=GAUSSIAN, where="weight"))
+    if adopted:
+        flipout.perturb(model)
+    with flipout.hold(model):
+        model(torch.arange(5).expand(4, 5))
+        noise = flipout.example_weights(model[0])["weight"] - model[0].weight
+    assert not noise[:, 2].any()
+    assert noise[:, :2].all()
+
+
 def test_adoption_takes_the_example_dimension():
     model = flipout.perturb(nn.Sequential(flipout.nn.Linear(4, 4, distribution=GAUSSIAN)), batch_dim=1)
     with flipout.hold(model):

@@ -53,11 +53,11 @@ def test_same_weights_outputs_and_gradients_as_on_the_cpu(distribution, scheme) 
 
 
 def test_signs_are_the_same_bits() -> None:
-    from flipout.random import key_schedule, sign_codes
+    from flipout.random import key_schedule, sign_words
 
     seed = torch.tensor(-(2**60) + 17)
-    (mine,) = sign_codes(key_schedule(seed), 12345678901, [(1, 1000)], 5, 300)
-    (theirs,) = sign_codes(key_schedule(seed.cuda()), 12345678901, [(1, 1000)], 5, 300)
+    (mine,) = sign_words(key_schedule(seed), 12345678901, [(1, 1000)], 5, 300)
+    (theirs,) = sign_words(key_schedule(seed.cuda()), 12345678901, [(1, 1000)], 5, 300)
     assert torch.equal(mine, theirs.cpu())
 
 

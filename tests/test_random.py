@@ -17,7 +17,7 @@ from flipout.random import (
     key_schedule,
     philox,
     sign_at,
-    sign_codes,
+    sign_words,
     stream_starts,
     unpack,
     wrap,
@@ -40,8 +40,8 @@ def keys(seed: int = 0) -> Tensor:
 
 
 def signs(seed: int, key: int, over: list[tuple[int, int]], first: int, count: int, dtype: torch.dtype) -> list[Tensor]:
-    codes = sign_codes(keys(seed), key, over, first, count)
-    return [unpack(code, features, dtype) for code, (_, features) in zip(codes, over, strict=True)]
+    words = sign_words(keys(seed), key, over, first, count)
+    return [unpack(word, features, dtype) for word, (_, features) in zip(words, over, strict=True)]
 
 
 def some_signs(

@@ -160,7 +160,8 @@ class Root:
         if len(self.spans) > _KEPT and oldest is not None:
             assert oldest.end is not None
             self.spans.remove(oldest)
-            self.forgotten = max(self.forgotten, oldest.end)
+            if not oldest.in_backward:
+                self.forgotten = max(self.forgotten, oldest.end)
 
     def earlier(self) -> list[Span]:
         """In a recomputation: what was open in its forward pass, the innermost first."""
@@ -169,9 +170,10 @@ class Root:
         *rebuilt, node = _origins() or [sys.maxsize]
         if node < self.forgotten:
             raise _ambiguous(f"more than {_KEPT} forward passes have run since")
-        made = [span for span in reversed(self.spans) if span.covers(node)]
+        made = [span for span in reversed(self.spans) if not span.in_backward and span.covers(node)]
         if len({span.thread for span in made}) > 1:
             raise _ambiguous("forward passes ran in several threads")
+        # Nodes that a recomputation made are numbered by the thread of the backward pass: on a GPU, another one.
         again = [span for span in reversed(self.spans) if span.in_backward and span.thread == threading.get_ident()]
         return [span for number in rebuilt for span in again if span.covers(number)] + made
 
