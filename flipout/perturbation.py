@@ -11,7 +11,7 @@ from torch import Tensor
 from .distributions.base import Distribution, sample
 from .draw import Draw
 from .errors import AsymmetricDistribution
-from .random import NOISE, OUTPUT_NOISE, Stream, key_schedule, sign_at, sign_words, stream_starts, unpack
+from .random import NOISE, OUTPUT_NOISE, Stream, key_schedule, sign_at, sign_masks, sign_words, stream_starts, unpack
 
 
 class Part(NamedTuple):
@@ -37,20 +37,21 @@ class Signs:
         return next(self.runs(dims, keys, dtype, self.count))
 
     def runs(
-        self, dims: Sequence[tuple[int, int]], keys: Tensor, dtype: torch.dtype, some: int
+        self, dims: Sequence[tuple[int, int]], keys: Tensor, dtype: torch.dtype, some: int, masks: bool = False
     ) -> Iterator[list[Tensor]]:
         """`over`, for `some` examples after the other: made at once, but unpacked only as they are asked for."""
+        form = sign_masks if masks else unpack
         part = self.part
         whole = [part.whole if part and dim == 0 else features for dim, features in dims]
         over = [(dim, size) for (dim, _), size in zip(dims, whole, strict=True)]
         words = sign_words(keys, self.key, over, self.first, self.count)
         for i in range(0, max(self.count, 1), max(some, 1)):
-            made = [unpack(word[i : i + some], size, dtype) for word, size in zip(words, whole, strict=True)]
+            made = [form(word[i : i + some], size, dtype) for word, size in zip(words, whole, strict=True)]
             for j, (dim, features) in enumerate(dims):
                 if part and dim == 0:
                     made[j] = made[j].narrow(1, part.start, features)
                 if self.antithetic and dim == 0:
-                    made[j] = -made[j]
+                    made[j] = made[j] ^ torch.iinfo(made[j].dtype).min if masks else -made[j]
             yield made
 
     def at(self, dim: int, example: Tensor, feature: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:

@@ -33,17 +33,13 @@ def key_schedule(seed: Tensor) -> Tensor:
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Four 32-bit words, held in int64, for each 4 × 32-bit counter."""
-    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
-    even, odd = torch.stack((c0, c2)), torch.stack((c1, c3))
-    pair = (2, *[1] * (even.dim() - 1))
-    index = torch.arange(2, device=even.device).view(pair)
-    multiplier = index * (_MULTIPLIER[1] - _MULTIPLIER[0]) + _MULTIPLIER[0]
-    for key in keys.view(_ROUNDS, *pair).unbind(0):
-        product = (even * multiplier).flip(0)
-        even, odd = (key ^ (product >> 32)).bitwise_xor_(odd).bitwise_and_(_WORD), product
-    c0, c2 = even.unbind(0)
-    c1, c3 = (odd & _WORD).unbind(0)
-    return c0, c1, c2, c3
+    c0, c1, c2, c3 = counter
+    for key0, key1 in (key.unbind(0) for key in keys.unbind(0)):
+        product0, product1 = c0 * _MULTIPLIER[0], c2 * _MULTIPLIER[1]
+        c0 = ((product1 >> 32) ^ key0 ^ c1).bitwise_and_(_WORD)
+        c2 = ((product0 >> 32) ^ key1 ^ c3).bitwise_and_(_WORD)
+        c1, c3 = product1, product0
+    return c0, c1 & _WORD, c2, c3 & _WORD
 
 
 def _counter(block: Tensor, index: Tensor, key: int, field: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -69,6 +65,17 @@ def unpack(words: Tensor, count: int, dtype: torch.dtype, bits: int = 32) -> Ten
     codes = ((words.unsqueeze(-1) >> shift) & 0xFF).flatten(-2)[..., : -(-count // 8)]
     table = _constant(_table, dtype, words.device)
     return table.index_select(0, codes.flatten()).view(*codes.shape[:-1], 8 * codes.shape[-1])[..., :count]
+
+
+def sign_masks(words: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """The same signs as the sign bits of integers as wide as `dtype`: to flip a number, xor its bits with one."""
+    wide = torch.int64 if dtype.itemsize == 8 else torch.int32
+    bits = 8 * wide.itemsize
+    shift = torch.arange(bits - 1, bits - 33, -1, dtype=wide, device=words.device)
+    mask = (words.to(wide).unsqueeze(-1) << shift).flatten(-2)[..., :count]
+    if dtype.itemsize == 2:
+        return (mask >> 16).to(torch.int16).bitwise_and_(-(2**15))
+    return mask.bitwise_and_(-(2 ** (bits - 1)))
 
 
 def sign_at(keys: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, dtype: torch.dtype) -> Tensor:

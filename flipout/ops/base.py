@@ -49,12 +49,18 @@ def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def flip(x: Tensor, signs: Tensor, dim: int) -> Tensor:
-    """x times its examples' signs over dimension `dim`."""
+    """x times its examples' signs over dimension `dim`; the signs may come as masks of sign bits."""
     rows, factors = by_example(x, signs, dim)
-    return (rows * factors).reshape(x.shape)
+    if factors.is_floating_point():
+        return (rows * factors).reshape(x.shape)
+    return (rows.view(factors.dtype) ^ factors).view(x.dtype).reshape(x.shape)
 
 
 def add_flipped_(y: Tensor, p: Tensor, signs: Tensor, dim: int) -> None:
-    """y += flip(p), in one pass."""
+    """y += flip(p); p is spent."""
     rows, factors = by_example(p, signs, dim)
-    by_example(y, signs, dim)[0].addcmul_(rows, factors)
+    if factors.is_floating_point():
+        by_example(y, signs, dim)[0].addcmul_(rows, factors)
+    else:
+        rows.view(factors.dtype).bitwise_xor_(factors)
+        y.add_(p)

@@ -40,7 +40,8 @@ class _Spec:
         some = count
         if x.device.type == "cpu" and self.lifted is self.op:
             some = max(_CACHED // max(rows * max(x[:1].numel(), y[:1].numel()), 1), 1)
-        for i, (r, s) in enumerate(self.signs.runs(self.dims, keys, x.dtype, some)):
+        masks = not torch.is_grad_enabled()  # bits cannot be differentiated, as a double backward would
+        for i, (r, s) in enumerate(self.signs.runs(self.dims, keys, x.dtype, some, masks)):
             yield slice(i * some * rows, (i + 1) * some * rows), r, s
 
 
