@@ -26,37 +26,49 @@ NOISE, OUTPUT_NOISE = 7, 6  # what a stream is for
 
 def key_schedule(seed: Tensor) -> Tensor:
     """The (rounds, 2) round keys of a 64-bit seed."""
-    key = torch.stack((seed & _WORD, (seed >> 32) & _WORD))
-    round_ = torch.arange(_ROUNDS, device=seed.device)
-    return (key + torch.stack((round_ * _WEYL[0], round_ * _WEYL[1]), 1)) & _WORD
+    return (torch.stack((seed, seed >> 32)) + _constant(_weyl, seed.device)).bitwise_and_(_WORD)
+
+
+def _weyl(device: torch.device) -> Tensor:
+    rounds = torch.arange(_ROUNDS, device=device)
+    return torch.stack((rounds * _WEYL[0], rounds * _WEYL[1]), 1)
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Four 32-bit words, held in int64, for each 4 × 32-bit counter."""
-    c0, c1, c2, c3 = counter
-    for key0, key1 in (key.unbind(0) for key in keys.unbind(0)):
+    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    key = keys.flatten().unbind(0)
+    for i in range(0, 2 * _ROUNDS, 2):
         product0, product1 = c0 * _MULTIPLIER[0], c2 * _MULTIPLIER[1]
-        c0 = ((product1 >> 32) ^ key0 ^ c1).bitwise_and_(_WORD)
-        c2 = ((product0 >> 32) ^ key1 ^ c3).bitwise_and_(_WORD)
+        c0 = ((product1 >> 32) ^ key[i]).bitwise_xor_(c1).bitwise_and_(_WORD)
+        c2 = ((product0 >> 32) ^ key[i + 1]).bitwise_xor_(c3).bitwise_and_(_WORD)
         c1, c3 = product1, product0
     return c0, c1 & _WORD, c2, c3 & _WORD
 
 
-def _counter(block: Tensor, index: Tensor, key: int, field: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A Parameter's 61-bit key fills the two words beside block and index."""
-    high, low = ((key >> 32) << 3 | field) & _WORD, key & _WORD
-    return block, index, torch.full_like(block, high), torch.full_like(block, low)
+def _key_words(block: Tensor, key: int, dim: int) -> tuple[Tensor, Tensor]:
+    """A Parameter's 61-bit key, and a dimension, fill the two words beside block and example."""
+    high, low = ((key >> 32) << 3 | dim) & _WORD, key & _WORD
+    return torch.full_like(block, high), torch.full_like(block, low)
 
 
 def sign_words(keys: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Sequence[Tensor]:
     """(count, words) for each (dimension, features) of Parameter `key`: packed signs of the examples `first` onward,
     32 in a word."""
-    device = keys.device
-    example = torch.arange(first, first + count, device=device).unsqueeze(1)
-    fields = [_counter(torch.arange(-(-size // _BLOCK), device=device), example, key, dim) for dim, size in over]
-    block, high, low = (torch.cat([field[i] for field in fields]) for i in (0, 2, 3))
+    blocks = tuple((dim, -(-size // _BLOCK)) for dim, size in over)
+    example = torch.arange(first, first + count, device=keys.device).unsqueeze(1)
+    block, high, low = _constant(_blocks, key, blocks, keys.device).unbind(0)
     words = torch.stack(philox((block, example, high, low), keys), -1).flatten(1)
-    return words.split([4 * len(field[0]) for field in fields], 1)
+    return words.split([4 * count for _, count in blocks], 1)
+
+
+def _blocks(key: int, blocks: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
+    """(3, blocks): the words of the counters beside the example, for `count` blocks of each dimension."""
+    parts = []
+    for dim, count in blocks:
+        block = torch.arange(count, device=device)
+        parts.append(torch.stack((block, *_key_words(block, key, dim))))
+    return torch.cat(parts, 1)
 
 
 def unpack(words: Tensor, count: int, dtype: torch.dtype, bits: int = 32) -> Tensor:
@@ -80,7 +92,8 @@ def sign_masks(words: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 def sign_at(keys: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, dtype: torch.dtype) -> Tensor:
     """Single signs, one for each (example, feature) pair after broadcasting."""
-    words = torch.stack(philox(_counter(feature // _BLOCK, example, key, dim), keys))
+    block = feature // _BLOCK
+    words = torch.stack(philox((block, example, *_key_words(block, key, dim)), keys))
     lane = (feature // 32 % 4).expand(words.shape[1:]).unsqueeze(0)
     bit = (words.gather(0, lane).squeeze(0) >> (feature % 32)) & 1
     return (1 - 2 * bit).to(dtype)
@@ -151,25 +164,27 @@ class Stream:
     elements: Tensor | None = None
 
     def normal(self, part: int = 0) -> Tensor:
-        """N(0, 1) by Box and Muller: elements 2i and 2i + 1 are the cosine and the sine of word i."""
+        """N(0, 1) by Box and Muller: the first half are cosines of the words, the second half their sines."""
         if self.elements is not None:
-            cosine, sine = self._box_muller(self._words_at(2, 3 * part))
-            return torch.where(self.elements % 2 == 0, cosine, sine).to(self.dtype)
-        return self._paired(self._box_muller(words) for words in self._words(2, 3 * part))
+            cosine, sine = self._box_muller(self._halves_at(3 * part))
+            return torch.where(self.elements < self._half, cosine, sine)
+        return self._halves(self._box_muller(words) for words in self._words(self._half, 3 * part))
 
     def uniform(self, part: int = 0) -> Tensor:
         """32-bit integers, uniform over [0, 2³²), in int64."""
         if self.elements is not None:
-            word = self._words_at(2, 3 * part + 1)
-            return torch.where(self.elements % 2 == 0, (word >> 32) & _WORD, word & _WORD)
-        return self._paired(((words >> 32) & _WORD, words & _WORD) for words in self._words(2, 3 * part + 1))
+            word = self._halves_at(3 * part + 1)
+            return torch.where(self.elements < self._half, (word >> 32) & _WORD, word & _WORD)
+        pairs = (((words >> 32) & _WORD, words & _WORD) for words in self._words(self._half, 3 * part + 1))
+        return self._halves(pairs)
 
     def sign(self, part: int = 0) -> Tensor:
         """±1, one bit each."""
         if self.elements is not None:
-            return (1 - 2 * ((self._words_at(64, 3 * part + 2) >> self.elements % 64) & 1)).to(self.dtype)
+            word = self._words_at(self.elements // 64, 3 * part + 2)
+            return (1 - 2 * ((word >> self.elements % 64) & 1)).to(self.dtype)
         size = math.prod(self.shape)
-        words = torch.cat(self._words(64, 3 * part + 2), -1)
+        words = torch.cat(self._words(-(-size // 64), 3 * part + 2), -1)
         return unpack(words, size, self.dtype, bits=64).reshape(*self.start.shape, *self.shape)
 
     def _box_muller(self, word: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,15 +194,21 @@ class Stream:
         angle = word.bitwise_and_(_WORD).to(real).mul_(math.tau / 2**32)
         return angle.cos().mul_(radius).to(self.dtype), angle.sin_().mul_(radius).to(self.dtype)
 
-    def _words_at(self, per_word: int, kind: int) -> Tensor:
-        """The word of each of the elements."""
-        assert self.elements is not None
-        return _splitmix(self.start + wrap(kind * _APART) + self.elements // per_word * _GAMMA)
+    @property
+    def _half(self) -> int:
+        return -(-math.prod(self.shape) // 2)
 
-    def _words(self, per_word: int, kind: int) -> list[Tensor]:
-        """(*start.shape, some) each: all words of the shape, in pieces that stay in a CPU's cache."""
+    def _halves_at(self, kind: int) -> Tensor:
+        """The words that the elements share in two halves."""
+        assert self.elements is not None
+        return self._words_at(self.elements % self._half, kind)
+
+    def _words_at(self, index: Tensor, kind: int) -> Tensor:
+        return _splitmix(self.start + wrap(kind * _APART) + index * _GAMMA)
+
+    def _words(self, count: int, kind: int) -> list[Tensor]:
+        """(*start.shape, some) each: the first `count` words, in pieces that stay in a CPU's cache."""
         origin = (self.start + wrap(kind * _APART)).unsqueeze(-1)
-        count = -(-math.prod(self.shape) // per_word)
         whole = origin.device.type != "cpu" or torch.compiler.is_compiling()
         piece = max(count if whole else _CACHED // max(self.start.numel(), 1), 1)
         steps = _steps(piece, origin.device) if whole else _constant(_steps, _CACHED, origin.device)
@@ -196,7 +217,7 @@ class Stream:
             for i in range(0, max(count, 1), piece)
         ]
 
-    def _paired(self, halves: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-        pieces = [torch.stack(pair, -1).flatten(-2) for pair in halves]
-        flat = pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
+    def _halves(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+        first, second = zip(*pairs, strict=True)
+        flat = torch.cat((*first, *second), -1)
         return flat[..., : math.prod(self.shape)].reshape(*self.start.shape, *self.shape)
