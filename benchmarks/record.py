@@ -7,7 +7,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,7 +84,7 @@ def rows(
 
 
 def interleaved(
-    variants: dict[str, Callable[[], object]], *, seconds: float, least: int = 15
+    variants: Mapping[str, Callable[[], object]], *, seconds: float, least: int = 15
 ) -> dict[str, list[float]]:
     """Milliseconds of each variant, taken in turns, so that a change of the machine's mood meets them all."""
     measured: dict[str, list[float]] = {name: [] for name in variants}

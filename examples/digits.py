@@ -19,8 +19,8 @@ STEPS = 300
 
 
 def load() -> tuple[Tensor, Tensor]:
-    digits = load_digits()
-    return torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+    images, labels = load_digits(return_X_y=True)
+    return torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
 
 
 def network(scheme: str) -> nn.Module:

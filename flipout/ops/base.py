@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Self
 
+import torch
 from torch import Tensor
 
 Gradients = tuple[Tensor | None, Tensor | None]
@@ -56,11 +57,11 @@ def flip(x: Tensor, signs: Tensor, dim: int) -> Tensor:
     return (rows.view(factors.dtype) ^ factors).view(x.dtype).reshape(x.shape)
 
 
-def add_flipped_(y: Tensor, p: Tensor, signs: Tensor, dim: int) -> None:
-    """y += flip(p); p is spent."""
+def put_flipped(out: Tensor, y: Tensor, p: Tensor, signs: Tensor, dim: int) -> None:
+    """out[:] = y + flip(p); p is spent."""
     rows, factors = by_example(p, signs, dim)
     if factors.is_floating_point():
-        by_example(y, signs, dim)[0].addcmul_(rows, factors)
+        out.copy_(y + (rows * factors).reshape(p.shape))
     else:
         rows.view(factors.dtype).bitwise_xor_(factors)
-        y.add_(p)
+        torch.add(y, p, out=out)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..distributions.base import Distribution, transformed
 from ..errors import AsymmetricDistribution, InvalidArgument
-from ..ops.base import Op, add_flipped_, flip
+from ..ops.base import Op, flip, put_flipped
 from ..perturbation import Perturbation, Signs
 from .base import Scheme
 
@@ -33,19 +33,19 @@ class _Spec:
         p = self.lifted.apply(flip(x, s, self.op.in_dim), delta)
         return self.op.apply(x, mean, bias) + flip(p, r, self.op.out_dim)
 
-    def pieces(self, x: Tensor, y: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def pieces(self, x: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows with their r and s: on a CPU a few examples at a time, so that what is flipped stays in its cache."""
         count = self.signs.count
         rows = x.shape[0] // count if count else 1
         some = count
         if x.device.type == "cpu" and self.lifted is self.op:
-            some = max(_CACHED // max(rows * max(x[:1].numel(), y[:1].numel()), 1), 1)
+            some = max(_CACHED // max(rows * x[:1].numel(), 1), 1)
         masks = not torch.is_grad_enabled()  # bits cannot be differentiated, as a double backward would
         for i, (r, s) in enumerate(self.signs.runs(self.dims, keys, x.dtype, some, masks)):
             yield slice(i * some * rows, (i + 1) * some * rows), r, s
 
 
-_CACHED = 2**19  # numbers
+_CACHED = 2**20  # numbers
 
 
 class _Flipout(torch.autograd.Function):
@@ -58,9 +58,13 @@ class _Flipout(torch.autograd.Function):
         ctx.spec = spec
         ctx.save_for_backward(x, mean, delta, keys)
         op, lifted = spec.op, spec.lifted
-        y = op.apply(x, mean, bias)
-        for rows, r, s in spec.pieces(x, y, keys):
-            add_flipped_(y[rows], lifted.apply(flip(x[rows], s, op.in_dim), delta), r, op.out_dim)
+        y = torch.empty(0)
+        for rows, r, s in spec.pieces(x, keys):
+            p = lifted.apply(flip(x[rows], s, op.in_dim), delta)
+            some = op.apply(x[rows], mean, bias)
+            if rows.start == 0:
+                y = some if len(some) == len(x) else some.new_empty_strided((len(x), *some.shape[1:]), some.stride())
+            put_flipped(y[rows], some, p, r, op.out_dim)
         return y
 
     @staticmethod
@@ -69,16 +73,20 @@ class _Flipout(torch.autograd.Function):
         x, mean, delta, keys = ctx.saved_tensors
         spec, op, lifted = ctx.spec, ctx.spec.op, ctx.spec.lifted
         need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
-        dx, dmean = op.gradients(grad, x, mean, (need_x, need_mean))
-        ddelta = None
-        for rows, r, s in spec.pieces(x, grad, keys) if need_x or need_delta else ():
+        dbias = op.bias_gradient(grad) if need_bias else None
+        if not (need_x or need_delta):
+            return None, op.gradients(grad, x, mean, (False, need_mean))[1], dbias, None, None, None
+        dx = torch.empty_like(x) if need_x else None
+        dmean = ddelta = None
+        for rows, r, s in spec.pieces(x, keys):
+            some, dm = op.gradients(grad[rows], x[rows], mean, (need_x, need_mean))
             flipped = flip(grad[rows], r, op.out_dim)
             dp, dd = lifted.gradients(flipped, flip(x[rows], s, op.in_dim), delta, (need_x, need_delta))
-            if need_x:
-                add_flipped_(dx[rows], dp, s, op.in_dim)
-            if need_delta:
-                ddelta = dd if ddelta is None else ddelta + dd
-        return dx, dmean, op.bias_gradient(grad) if need_bias else None, ddelta, None, None
+            if dx is not None:
+                put_flipped(dx[rows], some, dp, s, op.in_dim)
+            dmean = dm if dmean is None else dmean + dm
+            ddelta = dd if ddelta is None else ddelta + dd
+        return dx, dmean, dbias, ddelta, None, None
 
 
 @dataclass(frozen=True)
