@@ -1,5 +1,6 @@
 """A draw: which sample of the weights a forward pass sees."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -27,6 +28,7 @@ class Draw:
     share_base: bool = False
     examples: int | None = field(default=None, init=False)
     counted_by: str = field(default="", init=False)
+    uses: set[Hashable] | None = field(default=None, init=False)  # of weights, where a draw is for one forward pass
 
     def __post_init__(self) -> None:
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
@@ -67,7 +69,7 @@ class Draw:
         if self.seed.device == device:
             return self
         moved = replace(self, seed=self.seed.to(device), sign_keys=self.sign_keys.to(device))
-        moved.examples, moved.counted_by = self.examples, self.counted_by
+        moved.examples, moved.counted_by, moved.uses = self.examples, self.counted_by, self.uses
         return moved
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..distributions import Distribution, LearnedDistribution
 from ..draw import Draw, fresh_seed
-from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupported
+from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupported, WeightReused
 from ..ops.base import Op
 from ..perturbation import Part, Perturbation
 from ..schemes import Scheme, scheme_of
@@ -215,6 +215,18 @@ class Perturbations:
         assert self.draw.examples is not None
         return self.under(name, self.draw.offset, self.draw.examples)
 
+    def matrix(self, name: str, part: Part | None = None) -> Perturbation:
+        """A Parameter, or a part of its rows, that this call multiplies with or looks up in."""
+        p, uses = self[name], self.draw.uses
+        if self.layer.plan.scheme.once and uses is not None and not recomputing():
+            if (p.key, part) in uses:
+                raise WeightReused(
+                    f"{self.layer.label}: called twice in one forward pass. Local reparameterisation would sample its "
+                    f"{name} twice, which is never one weight per example. Use scheme='flipout'."
+                )
+            uses.add((p.key, part))
+        return replace(p, part=part) if part else p
+
     def under(self, name: str, first: int, examples: int) -> Perturbation:
         """A Parameter as the examples `first` onward see it."""
         layer, plan = self.layer, self.layer.plan
@@ -230,8 +242,7 @@ class Perturbations:
         """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""
         x, bias = x.to(self.dtype), None if bias is None else bias.to(self.dtype)
         if weight in self:
-            p = self[weight]
-            return self.layer.plan.scheme.product(op, x, bias, replace(p, part=part) if part else p)
+            return self.layer.plan.scheme.product(op, x, bias, self.matrix(weight, part))
         mean = attrgetter(weight)(self.layer).to(self.dtype)
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 

@@ -108,7 +108,9 @@ class Root:
             rank = dist.get_rank(self.process_group)
             if self.share_base:
                 dist.broadcast(seed, group=self.process_group, group_src=0)
-        return from_seed(seed, rank=rank, share_base=self.share_base)
+        draw = from_seed(seed, rank=rank, share_base=self.share_base)
+        draw.uses = set()
+        return draw
 
     def enter(self, module: nn.Module, args: Any) -> None:
         self.depth += 1

@@ -11,6 +11,7 @@ from ..perturbation import Perturbation
 
 class Scheme(ABC):
     name: str
+    once: bool = False  # a weight that a forward pass uses twice would be two weights
 
     @abstractmethod
     def check(self, distribution: Distribution, what: str) -> None:

@@ -24,6 +24,7 @@ class LocalReparam(Scheme):
     per_position: bool = False
 
     name = "local_reparam"
+    once = True
 
     def check(self, distribution: Distribution, what: str) -> None:
         if not distribution.gaussian:

@@ -142,3 +142,21 @@ def test_antithetic_draws_average_to_the_mean() -> None:
         with flipout.hold(made, seed=1, antithetic=antithetic):
             both.append(made(X))
     torch.testing.assert_close(both[0] + both[1], 2 * made.eval()(X))
+
+
+def test_a_layer_called_twice_in_one_forward_pass_is_refused() -> None:
+    class Siamese(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tower = nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.tower(x) - self.tower(-x)
+
+    model = flipout.perturb(Siamese(), flipout.Gaussian(0.1), scheme="local_reparam")
+    with pytest.raises(flipout.errors.WeightReused, match=r"tower .*called twice.*scheme='flipout'"):
+        model(torch.randn(4, 3))
+    single = flipout.perturb(nn.Sequential(nn.Linear(3, 2)), flipout.Gaussian(0.1), scheme="local_reparam")
+    assert not torch.equal(single(torch.ones(4, 3)), single(torch.ones(4, 3)))
+    with flipout.hold(single):
+        assert torch.equal(single(torch.ones(4, 3)), single(torch.ones(4, 3)))
