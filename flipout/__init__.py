@@ -1,6 +1,6 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
-from . import errors, nn
+from . import errors, nn, variance
 from .convert import perturb
 from .distributions import (
     Distribution,
@@ -45,4 +45,5 @@ __all__ = [
     "sampling",
     "summary",
     "using",
+    "variance",
 ]

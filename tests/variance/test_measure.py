@@ -1,0 +1,90 @@
+"""measure finds the variances that the theorem gives for a regression that is known in closed form."""
+
+import pytest
+import torch
+from torch import nn
+
+import flipout
+from tests.variance import regression
+
+ERRORS = 5.0
+
+
+def measured(**options) -> flipout.variance.Measurements:
+    return flipout.variance.measure(
+        options.pop("model", None) or regression.model(),
+        regression.loss,
+        regression.data,
+        generator=torch.Generator().manual_seed(1),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
+def test_variance_at_each_batch_size(scheme: str) -> None:
+    for record in measured(batch_sizes=[1, 4, 64], schemes=[scheme], draws=400, repeats=20):
+        assert abs(record.variance - regression.variance(scheme, record.batch_size)) < ERRORS * record.error
+        assert record.error < 0.15 * record.variance
+        assert record.low < record.variance < record.high
+
+
+@pytest.mark.parametrize("sub_batch", [5, 16, 1000])
+def test_accumulation_over_sub_batches_changes_nothing(sub_batch: int) -> None:
+    """Shared is where it would show: sub-batches with bases of their own would halve the floor."""
+    (record,) = measured(batch_sizes=[32], schemes=["shared"], draws=300, repeats=12, sub_batch=sub_batch)
+    assert abs(record.variance - regression.variance("shared", 32)) < ERRORS * record.error
+
+
+def test_several_bases_are_several_independent_batches() -> None:
+    """Two shares of 16 examples with a base each: half the variance of a batch of 16."""
+    (record,) = measured(batch_sizes=[32], schemes=["shared"], draws=400, repeats=20, bases=2)
+    assert abs(record.variance - regression.variance("shared", 16) / 2) < ERRORS * record.error
+    assert record.variance + 3 * record.error < regression.variance("shared", 32)
+
+
+def test_data_and_estimation_terms() -> None:
+    """The data term is 1/N of the variance, over examples, of the gradient without noise: here in closed form."""
+    (record,) = measured(batch_sizes=[8], schemes=["flipout"], draws=2000, repeats=20, split=True)
+    w, u, v = regression.MEAN, regression.OFF, regression.SIGMA**2
+    # E_ΔW[G | x] = e x_i + σ² w̄_i x_i², with e = u·x − η
+    data = u.square().sum() + u.square() + regression.NOISE**2 + 2 * v**2 * w.square() + 4 * v * w * u
+    assert record.data_term is not None
+    assert record.estimation_term is not None
+    assert record.data_term == pytest.approx(float(data.mean()) / 8, rel=0.05)
+    assert record.data_term + record.estimation_term == pytest.approx(record.variance)
+
+
+def test_many_draws_at_once_and_one_by_one_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No room for two at once: then each goes through the schemes' own backward."""
+    for examples in (1, 64):
+        monkeypatch.setattr("flipout.variance.gradients._EXAMPLES", examples)
+        (record,) = measured(batch_sizes=[1], schemes=["flipout"], draws=300, repeats=6)
+        assert abs(record.variance - regression.variance("flipout", 1)) < ERRORS * record.error
+
+
+def test_the_same_generator_gives_the_same_records() -> None:
+    options = {"batch_sizes": [2], "draws": 5, "repeats": 2}
+    assert measured(**options).to_rows() == measured(**options).to_rows()
+
+
+def test_a_model_on_tensors_with_several_parameters() -> None:
+    net = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), flipout.MeanField(std=0.1))
+    data = torch.randn(50, 4), torch.randint(2, (50,))
+    made = flipout.variance.measure(
+        net, nn.functional.cross_entropy, data, batch_sizes=[1, 3], schemes=["shared", "flipout"], draws=4, repeats=2
+    )
+    assert {r.parameter for r in made} == {name for name, _ in net.named_parameters()}
+    assert len(made) == 6 * 2 * 2
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_bad_arguments() -> None:
+    for options, message in (
+        ({"draws": 1}, "draws=1"),
+        ({"batch_sizes": [0]}, "batch size 0"),
+        ({"bases": 3}, "bases=3"),
+        ({"sub_batch": 0}, "sub_batch=0"),
+        ({"model": nn.Linear(3, 1)}, "perturb"),
+    ):
+        with pytest.raises(flipout.errors.FlipoutError, match=message):
+            measured(**{"batch_sizes": [4], "draws": 2, "repeats": 1, **options})
