@@ -25,7 +25,7 @@ def perturb(
     model: M,
     distribution: Distribution | None = None,
     *,
-    scheme: str | Scheme = "flipout",
+    scheme: str | Scheme | None = None,
     where: Where | None = None,
     batch_dim: int | Mapping[str, int] | None = None,
     share_base: bool | None = None,
@@ -33,17 +33,18 @@ def perturb(
 ) -> M:
     """Give the model's weights noise, in place, and make the model their root; returns the model.
 
-    `where` (a glob, several, or a predicate over Parameter names) picks the Parameters; by default every weight matrix
-    and convolution kernel of the layers it knows. `batch_dim` is the example's dimension where it is not 0, for all
-    layers or by layer glob. Without a distribution nothing is converted: the model becomes the root of the layers
-    that were made by hand. Under data parallelism every rank has its own base unless `share_base`; both options keep
-    what an earlier call gave them.
+    `scheme` is 'flipout' unless another is named. `where` (a glob, several, or a predicate over Parameter names) picks
+    the Parameters; by default every weight matrix and convolution kernel of the layers it knows. `batch_dim` is the
+    example's dimension where it is not 0, for all layers or by layer glob. Without a distribution nothing is converted:
+    the model becomes the root of the layers that were made by hand. Under data parallelism every rank has its own base
+    unless `share_base`; both options keep what an earlier call gave them.
     """
     if distribution is not None and not isinstance(distribution, Distribution):
         raise InvalidArgument(f"distribution={distribution!r}: expected a Distribution, such as flipout.Gaussian(0.1).")
-    if distribution is None and where is not None:
-        raise InvalidArgument(f"where={where!r} given without a distribution: say which noise, perturb(model, …).")
-    chosen_scheme = scheme_of(scheme)
+    for name, value in (("where", where), ("scheme", scheme)):
+        if distribution is None and value is not None:
+            raise InvalidArgument(f"{name}={value!r} given without a distribution: say which noise, perturb(model, …).")
+    chosen_scheme = scheme_of("flipout" if scheme is None else scheme)
     _check_batch_dim(model, batch_dim)
     choices = [] if distribution is None else choose(model, where)
     first_names = parameter_names(model)
@@ -65,15 +66,20 @@ def perturb(
                 learned[id(parameter)] = _learned(own[name], parameter)
                 _check_free_names(choice, name, learned[id(parameter)])
         choice.layer_type.check_scheme(chosen_scheme, own, choice.label or choice.layer_type.__name__)
-        dim = _batch_dim(model, choice.label, batch_dim)
-        _check_agreement(choice, chosen_scheme, dim if batch_dim is not None else None)
-        plans.append((choice, Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)))
+        dim = _asked(choice.layer_type, choice.label, batch_dim)
+        _check_agreement(choice, chosen_scheme, dim)
+        follows = _follows(model, choice.label)
+        plans.append((choice, Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim, follows=follows)))
 
-    by_hand = [(layer.plan, _batch_dim(model, label, batch_dim)) for label, layer in made if not layer.plan.rooted]
+    by_hand = [
+        (layer.plan, _asked(type(layer), label, batch_dim), _follows(model, label))
+        for label, layer in made
+        if not layer.plan.rooted
+    ]
     for choice, plan in plans:
         _convert(choice, plan, learned)
-    for plan, dim in by_hand:
-        plan.batch_dim = dim
+    for plan, dim, follows in by_hand:
+        plan.batch_dim, plan.follows = dim, follows
     adopt(model, first_names, share_base, process_group)
     return model
 
@@ -112,14 +118,23 @@ def _check_batch_dim(model: nn.Module, given: int | Mapping[str, int] | None) ->
             raise InvalidArgument(f"batch_dim={given!r}: {pattern!r} matches no layer of {type(model).__name__}.")
 
 
-def _batch_dim(model: nn.Module, label: str, given: int | Mapping[str, int] | None) -> int:
-    """The example's dimension of a layer: as given, else as the transformer around it has it, else 0."""
-    if isinstance(given, Mapping):
-        for pattern, dim in given.items():
-            if fnmatchcase(label, pattern):
-                return dim
-    elif given is not None:
+def _asked(layer_type: type[Perturbed], label: str, given: int | Mapping[str, int] | None) -> int | None:
+    """The example's dimension that was asked for a layer."""
+    if not isinstance(given, Mapping):
         return given
+    for pattern, dim in given.items():
+        if fnmatchcase(label, pattern):
+            if dim and layer_type.fixed_layout:
+                raise InvalidArgument(
+                    f"batch_dim={dict(given)!r}: {pattern!r} names {label}, a {layer_type.__name__}, whose layout is "
+                    f"{layer_type.fixed_layout}. Leave it out."
+                )
+            return dim
+    return None
+
+
+def _follows(model: nn.Module, label: str) -> int:
+    """The example's dimension that the transformer around a layer has, else 0."""
     parts = label.split(".")
     for depth in range(len(parts) - 1, -1, -1):
         parent = model.get_submodule(".".join(parts[:depth]))

@@ -19,7 +19,7 @@ class Draw:
     """
 
     seed: Tensor
-    sign_keys: Tensor
+    sign_seed: Tensor | None = None  # where the signs have a seed of their own
     first: int = 0
     rows: int = 1
     group: int | None = None
@@ -44,6 +44,10 @@ class Draw:
                 f"Give this draw a multiple of {self.rows} rows, or hold with another rows=…."
             )
         examples = rows // self.rows
+        if self.first + (self.rank + 1) * examples > 2**32:
+            raise InvalidArgument(
+                f"{layer}: first={self.first} with {examples} examples; examples are numbered below 2³²."
+            )
         if self.examples is None:
             self.examples, self.counted_by = examples, layer
         elif self.examples != examples:
@@ -55,6 +59,11 @@ class Draw:
                 "a batch under the same draw use hold(model, seed=…, first=…)."
             )
         return examples
+
+    def sign_keys(self, reuse: bool) -> Tensor:
+        """Round keys of the signs, made from the seed as it is now: it may live in a tensor that a graph rewrites."""
+        seed = self.seed if self.sign_seed is None else self.sign_seed
+        return key_schedule(torch.zeros_like(seed) if reuse and self.sign_seed is None else seed)
 
     @property
     def offset(self) -> int:
@@ -68,15 +77,15 @@ class Draw:
     def to(self, device: torch.device) -> "Draw":
         if self.seed.device == device:
             return self
-        moved = replace(self, seed=self.seed.to(device), sign_keys=self.sign_keys.to(device))
+        signs = None if self.sign_seed is None else self.sign_seed.to(device)
+        moved = replace(self, seed=self.seed.to(device), sign_seed=signs)
         moved.examples, moved.counted_by, moved.uses = self.examples, self.counted_by, self.uses
         return moved
 
 
 def from_seed(seed: int | Tensor, sign_seed: int | Tensor | None = None, device: torch.device | None = None, **fields):
     """A draw that anyone with the seed can replay."""
-    base = _seed_tensor(seed, device)
-    return Draw(base, key_schedule(base if sign_seed is None else _seed_tensor(sign_seed, device)), **fields)
+    return Draw(_seed_tensor(seed, device), None if sign_seed is None else _seed_tensor(sign_seed, device), **fields)
 
 
 def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:

@@ -55,3 +55,7 @@ class NotPerturbed(FlipoutError, ValueError):
 
 class AmbiguousReplay(FlipoutError, RuntimeError):
     """A checkpoint recomputes a block and the draw of its forward pass cannot be known."""
+
+
+class DataError(FlipoutError, RuntimeError):
+    """A data set is missing, corrupt, truncated, or cannot be downloaded."""

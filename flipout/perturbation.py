@@ -11,7 +11,7 @@ from torch import Tensor
 from .distributions.base import Distribution, sample
 from .draw import Draw
 from .errors import AsymmetricDistribution
-from .random import NOISE, OUTPUT_NOISE, Stream, key_schedule, sign_at, sign_masks, sign_words, stream_starts, unpack
+from .random import NOISE, OUTPUT_NOISE, Stream, sign_at, sign_masks, sign_words, stream_starts, unpack
 
 
 class Part(NamedTuple):
@@ -88,8 +88,7 @@ class Perturbation:
         return Signs(self.key, self.first, self.examples, self.draw.antithetic, self.part)
 
     def sign_keys(self, reuse: bool) -> Tensor:
-        keys = self.draw.sign_keys
-        return key_schedule(torch.zeros((), dtype=torch.int64, device=keys.device)) if reuse else keys
+        return self.draw.sign_keys(reuse)
 
     def deltas(self, first: int, count: int) -> Tensor:
         """(count, *shape): ΔŴ of the bases `first` onward."""

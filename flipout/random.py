@@ -99,12 +99,18 @@ def sign_at(keys: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, 
     return (1 - 2 * bit).to(dtype)
 
 
+def transformed() -> bool:
+    """Inside torch.compile or torch.func, which see through plain tensor code and own what is made there."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 _CONSTANTS: dict[tuple, Tensor] = {}
 
 
 def _constant(make: Callable[..., Tensor], *args: Any) -> Tensor:
     """make(*args), made once; but anew inside of a trace or a capture, which own what is made there."""
-    if torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+    capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if transformed() or capturing:
         return make(*args)
     made = _CONSTANTS.get((make, *args))
     if made is None:

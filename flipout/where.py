@@ -18,7 +18,14 @@ _LAYERS: dict[type[nn.Module], type[Perturbed]] = {layer.torch_type: layer for l
 
 def register(torch_type: type[nn.Module], layer_type: type[Perturbed]) -> None:
     """Let `perturb` turn modules of exactly `torch_type` into `layer_type`, which subclasses Perturbed and it."""
-    if not (issubclass(layer_type, Perturbed) and issubclass(layer_type, torch_type)):
+    line = layer_type.__mro__
+    in_order = Perturbed in line and torch_type in line and line.index(Perturbed) < line.index(torch_type)
+    if in_order and layer_type.forward is torch_type.forward:
+        raise InvalidArgument(
+            f"register({torch_type.__name__}, {layer_type.__name__}): {layer_type.__name__} has no forward of its own, "
+            "so nothing would be perturbed. Define one that asks self.perturbations(…) for its weights."
+        )
+    if not in_order:
         raise InvalidArgument(
             f"register({torch_type.__name__}, {layer_type.__name__}): the layer has to subclass both "
             f"flipout.nn.Perturbed and {torch_type.__name__}, in this order, since conversion keeps the object."
@@ -57,10 +64,12 @@ def choose(model: nn.Module, where: Where | None) -> list[Choice]:
                 f"{type(model).__name__}: every weight that perturb chooses by default is perturbed already. "
                 "flipout.freeze(model) first, or name other Parameters with `where`."
             )
+        chose = "perturb finds" if where is None else f"where={where!r} leaves"
         raise UnknownParameter(
-            f"{type(model).__name__}: where={where!r} leaves nothing to perturb. Its Parameters are "
-            f"{_some(name for names in aliases.values() for name in names)}; known layers are "
-            f"{_some(torch_type.__name__ for torch_type in _LAYERS)}."
+            f"{type(model).__name__}: {chose} nothing to perturb. Its Parameters are "
+            f"[{_some(name for names in aliases.values() for name in names)}]; known layers are "
+            f"{_some((torch_type.__name__ for torch_type in _LAYERS), 30)}, of exactly these types; "
+            "flipout.register adds others."
         )
     for key in sorted(chosen, key=lambda key: aliases[key][0]):
         lost = [name for name in aliases[key] if name not in known.names]
@@ -147,7 +156,9 @@ def _check_patterns(where: Where, names: list[str]) -> None:
     if not callable(where):
         for pattern in where:
             if not any(fnmatchcase(name, pattern) for name in names):
-                raise UnknownParameter(f"where: {pattern!r} matches no Parameter. There are {_some(names)}.")
+                raise UnknownParameter(
+                    f"where: {pattern!r} matches no Parameter. There are {_some(names)}; a layer's are 'layer.*'."
+                )
 
 
 def _some(names: Iterable[str], most: int = 12) -> str:

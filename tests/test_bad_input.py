@@ -191,3 +191,32 @@ def test_data_parallel_threads_are_refused():
     layer._is_replica = True  # pyright: ignore[reportArgumentType]  # as nn.DataParallel marks its copies
     with pytest.raises(errors.Unsupported, match="DistributedDataParallel"):
         layer(torch.randn(2, 4))
+
+
+def test_complex_parameters():
+    with pytest.raises(errors.Unsupported, match=r"complex64.*only real"):
+        flipout.perturb(nn.Linear(4, 3, dtype=torch.complex64), flipout.Gaussian(1.0))
+
+
+@pytest.mark.parametrize("where", [nn.Linear, nn.Linear(2, 2)])
+def test_a_layer_or_a_type_as_where(where):
+    with pytest.raises(errors.InvalidArgument, match="expected a glob"):
+        flipout.perturb(nn.Sequential(nn.Linear(4, 3)), flipout.Gaussian(1.0), where=where)
+
+
+def test_a_scheme_without_a_distribution():
+    layer = flipout.nn.Linear(4, 3, distribution=flipout.Gaussian(0.1))
+    with pytest.raises(errors.InvalidArgument, match="scheme='shared' given without a distribution"):
+        flipout.perturb(nn.Sequential(layer), scheme="shared")
+
+
+def test_a_registered_layer_that_perturbs_nothing():
+    class Plain(nn.Linear):
+        pass
+
+    class Forgetful(flipout.nn.Perturbed, Plain):
+        torch_type = Plain
+        default = ("weight",)
+
+    with pytest.raises(errors.InvalidArgument, match="no forward of its own"):
+        flipout.register(Plain, Forgetful)

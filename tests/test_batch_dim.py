@@ -25,7 +25,33 @@ def test_an_int_for_all_layers():
 def test_globs_of_layers():
     model: Any = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
     flipout.perturb(model, GAUSSIAN, batch_dim={"b": 1})
-    assert [model[name].plan.batch_dim for name in "ab"] == [0, 1]
+    x = torch.randn(5, 3, 4)
+    seen = []
+    for name in "ab":
+        with flipout.hold(model[name]):
+            model[name](x)
+            seen.append(len(flipout.example_weights(model[name])["weight"]))
+    assert seen == [5, 3]
+
+
+@pytest.mark.parametrize(
+    ("layer", "x", "where"),
+    [
+        (nn.Linear(4, 4), torch.randn(6, 4), None),
+        (nn.LayerNorm(4), torch.randn(6, 4), "*"),
+        (nn.Embedding(9, 4), torch.arange(6), "*"),
+    ],
+)
+def test_a_dimension_that_the_input_does_not_have_is_refused(layer, x, where):
+    """It would make the whole batch one example, and flipout a shared perturbation."""
+    model = flipout.perturb(layer, GAUSSIAN, where=where, batch_dim=1)
+    with pytest.raises(errors.InvalidInput, match=r"no dimension 1 for the example.*batch_dim"):
+        model(x)
+
+
+def test_a_layer_whose_layout_is_fixed_is_not_named():
+    with pytest.raises(errors.InvalidArgument, match=r"Conv2d, whose layout is \(N, C, …\)"):
+        flipout.perturb(nn.Sequential(nn.Conv2d(3, 3, 1)), GAUSSIAN, batch_dim={"0": 1})
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -47,7 +73,7 @@ def test_decoder_layers_and_whole_transformers():
     model = flipout.perturb(nn.Transformer(8, 2, 1, 1, 16, dropout=0.0), GAUSSIAN)
     model(torch.randn(5, 3, 8), torch.randn(4, 3, 8)).sum().backward()
     layer: Any = flipout.perturb(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), GAUSSIAN)
-    assert layer.linear1.plan.batch_dim == 0
+    assert layer.linear1.plan.follows == 0
     layer(torch.randn(3, 4, 8), torch.randn(3, 5, 8)).sum().backward()
 
 

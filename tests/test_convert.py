@@ -117,7 +117,7 @@ def test_a_second_call_may_add_parameters_to_a_layer_but_not_change_its_scheme()
     before = state(model)
     with pytest.raises(errors.InvalidArgument, match=r"scheme=Shared.*perturbed already, with scheme=Flipout"):
         flipout.perturb(model, GAUSSIAN, scheme="shared", where="*.bias")
-    with pytest.raises(errors.InvalidArgument, match=r"batch_dim=1 given.*batch_dim=0"):
+    with pytest.raises(errors.InvalidArgument, match=r"batch_dim=1 given.*batch_dim=None"):
         flipout.perturb(model, GAUSSIAN, where="*.bias", batch_dim=1)
     assert same_state(before, state(model))
     flipout.perturb(model, flipout.MeanField(), where="*.bias")

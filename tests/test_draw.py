@@ -138,3 +138,27 @@ def test_rows_that_do_not_divide():
     model = model_of("flipout")
     with flipout.hold(model, rows=2), pytest.raises(errors.ExampleCount, match=r"3 rows.*rows=2"):
         model(torch.zeros(3, 4, dtype=torch.float64))
+
+
+def test_a_seed_in_a_tensor_is_read_when_it_is_used():
+    """So that a captured graph draws anew when its seed is rewritten: noise and signs alike."""
+    layer = flipout.nn.Linear(4, 3, distribution=flipout.Gaussian(1.0))
+    x, expected = torch.randn(5, 4), []
+    for seed in (1, 2):
+        with flipout.hold(layer, seed=seed):
+            expected.append(layer(x))
+    seed = torch.tensor(1)
+    with flipout.hold(layer, seed=seed):
+        first = layer(x)
+        seed.add_(1)
+        second = layer(x)
+    assert torch.equal(first, expected[0])
+    assert torch.equal(second, expected[1])
+
+
+def test_examples_are_numbered_below_two_to_the_32():
+    layer = flipout.nn.Linear(4, 3, distribution=flipout.Gaussian(1.0))
+    with flipout.hold(layer, seed=1, first=2**32 - 5):
+        assert layer(torch.randn(5, 4)).shape == (5, 3)
+    with flipout.hold(layer, seed=1, first=2**32 - 4), pytest.raises(errors.InvalidArgument, match="below 2³²"):
+        layer(torch.randn(5, 4))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidArgument
-from ..random import Stream
+from ..random import Stream, transformed
 
 
 class Distribution(ABC):
@@ -74,11 +74,6 @@ def scale(std: float | Tensor, mean: Tensor) -> Tensor:
             f"std of shape {tuple(std.shape)} given; it has to broadcast to its Parameter's shape {tuple(mean.shape)}."
         )
     return std.to(mean)
-
-
-def transformed() -> bool:
-    """Under torch.compile and torch.func the definitions run as they are: those see through plain tensor code."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 class _Replayed(torch.autograd.Function):

@@ -19,6 +19,7 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
     default = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight")
     optional = ("in_proj_bias", "out_proj.bias")
     vectors = ("in_proj_bias", "out_proj.bias")
+    fixed_layout = "that of batch_first"
 
     def forward(
         self,

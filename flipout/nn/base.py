@@ -33,6 +33,10 @@ def patterns(where: str | Iterable[str]) -> list[str]:
 
 def matcher(where: Where) -> Callable[[str], bool]:
     """A glob, several globs, or a predicate, as a predicate over Parameter names."""
+    if isinstance(where, (type, nn.Module)):
+        raise InvalidArgument(
+            f"where={where!r}: expected a glob such as '*.weight', a list of globs, or a predicate over names."
+        )
     if callable(where):
         return where
     globs = patterns(where)
@@ -46,6 +50,8 @@ def own_parameter(layer: nn.Module, name: str) -> nn.Parameter | None:
 
 
 def check_fit(distribution: Distribution, parameter: Tensor, label: str) -> None:
+    if parameter.is_complex():
+        raise Unsupported(f"{label}: a Parameter of dtype {parameter.dtype}; only real Parameters can be perturbed.")
     std = getattr(distribution, "std", None)
     if isinstance(std, Tensor):
         shapes = tuple(std.shape), tuple(parameter.shape)
@@ -64,6 +70,7 @@ class Perturbed(nn.Module):
     optional: ClassVar[tuple[str, ...]] = ()  # Parameters perturbed only where `where` names them
     vectors: ClassVar[tuple[str, ...]] = ("bias",)  # those with one sign per element
     refused: ClassVar[dict[str, str]] = {}  # options of the torch layer under which it cannot be perturbed → why
+    fixed_layout: ClassVar[str] = ""  # why `batch_dim` cannot be chosen
     refused_schemes: ClassVar[dict[str, str]] = {}  # scheme → never / not yet / use this instead
 
     plan: Plan
@@ -127,6 +134,13 @@ class Perturbed(nn.Module):
     def learned_names(self, name: str) -> list[str]:
         return [f"{name}_{suffix}" for suffix in self.plan.learned.get(name, ())]
 
+    def extra_repr(self) -> str:
+        """torch's own, and the noise."""
+        plan = self.plan
+        noise = [f"{name} ~ {distribution}" for name, distribution in plan.distributions.items()]
+        own = super().extra_repr()
+        return ", ".join([*([own] if own else []), *noise, f"scheme={plan.scheme.name}"])
+
     @property
     def label(self) -> str:
         kind = type(self).__name__
@@ -173,6 +187,23 @@ class Perturbed(nn.Module):
                 return draw, keys, None
         root, keys = plan.roots[-1]
         return root.take(device), keys, device
+
+    def rows_first(self, x: Tensor, inner: int) -> tuple[Tensor, int | None]:
+        """x with the example's dimension first, and where that was; None for a single example without one.
+
+        `inner` dimensions at the end are features.
+        """
+        asked = self.plan.batch_dim
+        dim, outer = self.plan.follows if asked is None else asked, x.dim() - inner
+        if outer > dim:
+            return x.movedim(dim, 0), dim
+        if outer == 0 or (outer == dim and asked is None):
+            return x.unsqueeze(0), None
+        raise InvalidInput(
+            f"{self.label}: input of shape {tuple(x.shape)} has no dimension {dim} for the example before its {inner} "
+            f"feature dimension(s). Give another batch_dim to perturb(…, batch_dim=…), for this layer alone with "
+            f"batch_dim={{'{self.plan.label or '*'}': 0}}."
+        )
 
     def compute_dtype(self, x: Tensor, weight: Tensor) -> torch.dtype:
         """autocast's dtype, or that of input and weight, which have to agree."""

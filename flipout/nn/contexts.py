@@ -67,9 +67,9 @@ def hold(
     device = next(iter(model.parameters())).device
     fields = {"first": first, "rows": rows, "group": group, "antithetic": antithetic}
     if seed is None:
-        fresh = root.take(device)
-        signs = fresh.sign_keys if sign_seed is None else from_seed(sign_seed, device=device).sign_keys
-        draw = replace(fresh, sign_keys=signs, **fields)
+        draw = replace(root.take(device), **fields)
+        if sign_seed is not None:
+            draw.sign_seed = from_seed(sign_seed, device=device).seed
     else:
         draw = from_seed(seed, sign_seed, device, **fields)
     roots = {holder for plan in keys for holder, _ in plan.roots}

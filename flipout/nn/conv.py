@@ -15,6 +15,7 @@ class _Convolution(Perturbed):
 
     default = ("weight",)
     optional = ("bias",)
+    fixed_layout = "(N, C, …)"
 
     def prepare(self, input: Tensor) -> tuple[Tensor, bool]:
         """The input with a batch dimension, and whether it came with one."""

@@ -25,14 +25,13 @@ class Embedding(Perturbed, nn.Embedding):
         if not self.noisy:
             return nn.Embedding.forward(self, input)
         row = check_index(self, input)
-        batched = row.dim() > self.plan.batch_dim
-        row = row.movedim(self.plan.batch_dim, 0) if batched else row.unsqueeze(0)
+        row, batch_dim = self.rows_first(row, 0)
         noise = self.perturbations(row, self.weight.dtype)
         example = torch.arange(row.shape[0], device=row.device) // noise.draw.rows
         example = example.view(-1, *[1] * (row.dim() - 1)).expand(row.shape)
         mean = F.embedding(row, self.weight, self.padding_idx)
         y = mean + self.plan.scheme.row_noise(noise.matrix("weight"), row, example)
-        return y.movedim(0, self.plan.batch_dim) if batched else y.squeeze(0)
+        return y.squeeze(0) if batch_dim is None else y.movedim(0, batch_dim)
 
 
 class EmbeddingBag(Perturbed, nn.EmbeddingBag):
@@ -41,6 +40,7 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
     torch_type = nn.EmbeddingBag
     optional = ("weight",)
     refused = _WHY
+    fixed_layout = "one example a bag"
     refused_schemes = {  # noqa: RUF012
         "local_reparam": "not yet: a row that occurs twice in a bag would be sampled twice. Use scheme='flipout'."
     }

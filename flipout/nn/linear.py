@@ -22,9 +22,7 @@ class Linear(Perturbed, nn.Linear):
                 f"{self.label}: input of shape {tuple(input.shape)}; expected (…, {self.in_features}): its last "
                 f"dimension is in_features={self.in_features}."
             )
-        batch_dim = self.plan.batch_dim
-        batched = input.dim() > batch_dim + 1
-        x = input.movedim(batch_dim, 0) if batched else input.unsqueeze(0)
+        x, batch_dim = self.rows_first(input, 1)
         noise = self.perturbations(x, self.compute_dtype(input, self.weight))
         y = noise.affine(LinearOp(self.in_features, self.out_features), x)
-        return y.movedim(0, batch_dim) if batched else y.squeeze(0)
+        return y.squeeze(0) if batch_dim is None else y.movedim(0, batch_dim)

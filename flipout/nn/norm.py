@@ -52,10 +52,9 @@ class _OverLast(_Norm):
 
     def rescale(self, input: Tensor, normalised: Tensor) -> Tensor:
         layer: Any = self
-        batch_dim = self.plan.batch_dim
-        if input.dim() <= batch_dim + len(layer.normalized_shape):
-            return self.scaled(normalised.unsqueeze(0)).squeeze(0)
-        return self.scaled(normalised.movedim(batch_dim, 0)).movedim(0, batch_dim)
+        y, batch_dim = self.rows_first(normalised, len(layer.normalized_shape))
+        made = self.scaled(y)
+        return made.squeeze(0) if batch_dim is None else made.movedim(0, batch_dim)
 
     def beside(self, vector: Tensor, y: Tensor) -> Tensor:
         return vector.reshape(vector.shape[0], *[1] * (y.dim() - vector.dim()), *vector.shape[1:])
@@ -63,6 +62,8 @@ class _OverLast(_Norm):
 
 class _OverChannels(_Norm):
     """The Parameters run over dimension 1; dimension 0 is the example, as it is for torch."""
+
+    fixed_layout = "(N, C, …)"
 
     def check(self, input: Tensor, channels: int) -> None:
         self.check_dtype(input)

@@ -5,6 +5,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ..distributions import Distribution
+from ..errors import Unsupported
 from ..schemes import Scheme
 from .root import Root, Span, recomputing
 
@@ -25,7 +26,8 @@ class Plan:
     rooted: bool = False  # the roots are other modules; a layer made by hand has only itself
     learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of the learned ones beside
     quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
-    batch_dim: int = 0
+    batch_dim: int | None = None  # the example's dimension, as it was asked for
+    follows: int = 0  # the same, as the modules around have it, where nobody asked
     contexts: list[Span] = field(default_factory=list)  # every `hold` and `sampling` that is open
     schemes: list[Scheme] = field(default_factory=list)  # those that `using` has put aside
 
@@ -41,6 +43,11 @@ class Plan:
 
     def _open(self) -> list[Span]:
         """The innermost first."""
+        if len(self.contexts) > 1 and len({span.thread for span in self.contexts}) > 1:
+            raise Unsupported(
+                f"{self.label or 'A layer'}: several threads hold or sample one model at once, and would see each "
+                "other's draws. Give each thread a copy of the model: copy.deepcopy(model)."
+            )
         if not recomputing():
             return self.contexts[::-1]
         opened = [span for span in reversed(self.contexts) if span.in_backward]

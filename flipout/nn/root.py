@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,8 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointFunction
 
 from ..draw import Draw, fresh_seed, from_seed
-from ..errors import AmbiguousReplay
-from .tape import decided
+from ..errors import AmbiguousReplay, Unsupported
+from .tape import Tape, decided
 
 _KEPT = 1024  # forward passes and contexts that a root remembers
 
@@ -83,11 +84,13 @@ class Root:
     share_base: bool = False
     process_group: Any = None
     depth: int = 0
+    thread: int = 0  # of the last forward pass
     draw: Draw | None = None
     span: Span | None = None
     in_backward: bool = False  # the running forward pass is a recomputation
     holds: int = 0  # `hold` contexts that are open on layers of this root
     spans: list[Span] = field(default_factory=list)
+    unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
 
     def attach(self, module: nn.Module) -> None:
@@ -114,6 +117,14 @@ class Root:
 
     def enter(self, module: nn.Module, args: Any) -> None:
         self.depth += 1
+        if not torch.compiler.is_compiling():
+            before, self.thread = self.thread, threading.get_ident()
+            if self.depth > 1 and before != self.thread and not recomputing():
+                self.depth -= 1
+                raise Unsupported(
+                    f"{type(module).__name__}: called from two threads at once, which would mix their draws. Give each "
+                    "thread a copy of the model: copy.deepcopy(model)."
+                )
         if self.depth > 1:
             if torch.compiler.is_compiling() or _calls(module) > 1:
                 return
@@ -123,15 +134,26 @@ class Root:
         if decided(lambda: self._needed(module)):
             parameter = next(module.parameters(), None)
             self.draw = self.take(torch.device("cpu") if parameter is None else parameter.device)
-            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            if self.in_backward and Tape.running is None and not self._took(self.draw):
+                raise _ambiguous("torch's generator was not set back to where it was (preserve_rng_state=False)")
+            if torch.compiler.is_compiling():
+                return
+            if torch.is_grad_enabled():
                 self.span = Span(self.draw)
                 self.remember(self.span)
+            else:
+                self.unwatched.append(self.draw)
 
     def exit(self, *_: Any) -> None:  # torch.compile would look at an output that has a name
         if self.depth:
             self.depth -= 1
         if not self.depth:
             self._finish()
+
+    def _took(self, draw: Draw) -> bool:
+        """Whether a forward pass that is remembered took this draw."""
+        taken = [*self.unwatched, *(span.draw for span in self.spans if span.draw is not None)]
+        return torch.compiler.is_compiling() or any(torch.equal(earlier.seed, draw.seed) for earlier in taken)
 
     def _needed(self, module: nn.Module) -> bool:
         """Whether a layer inside will ask for the draw of this forward pass."""

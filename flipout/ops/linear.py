@@ -27,7 +27,7 @@ class Linear(Op):
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if self.bases is None:
             dx = grad @ weight if needs[0] else None
-            dw = grad.reshape(-1, self.out_features).T @ x.reshape(-1, self.in_features) if needs[1] else None
+            dw = grad.flatten(0, -2).T @ x.flatten(0, -2) if needs[1] else None
             return dx, dw
         grouped = self._grouped(grad)
         dx = torch.bmm(grouped, weight).view(x.shape) if needs[0] else None

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..distributions.base import Distribution, transformed
+from ..distributions.base import Distribution
 from ..errors import AsymmetricDistribution, InvalidArgument
 from ..ops.base import Op, flip, put_flipped
 from ..perturbation import Perturbation, Signs
+from ..random import transformed
 from .base import Scheme
 
 
@@ -70,6 +71,11 @@ class _Flipout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
+        with torch.autocast(grad.device.type, enabled=False):
+            return _Flipout._backward(ctx, grad)
+
+    @staticmethod
+    def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, delta, keys = ctx.saved_tensors
         spec, op, lifted = ctx.spec, ctx.spec.op, ctx.spec.lifted
         need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
@@ -84,9 +90,16 @@ class _Flipout(torch.autograd.Function):
             dp, dd = lifted.gradients(flipped, flip(x[rows], s, op.in_dim), delta, (need_x, need_delta))
             if dx is not None:
                 put_flipped(dx[rows], some, dp, s, op.in_dim)
-            dmean = dm if dmean is None else dmean + dm
-            ddelta = dd if ddelta is None else ddelta + dd
+            dmean, ddelta = _sum(dmean, dm), _sum(ddelta, dd)
+        dmean, ddelta = (None if sum_ is None else sum_.to(x.dtype) for sum_ in (dmean, ddelta))
         return dx, dmean, dbias, ddelta, None, None
+
+
+def _sum(total: Tensor | None, piece: Tensor | None) -> Tensor | None:
+    """A running sum that half precision does not round at every piece."""
+    if total is None or piece is None:
+        return piece
+    return total.to(torch.promote_types(total.dtype, torch.float32)) + piece
 
 
 @dataclass(frozen=True)
@@ -106,7 +119,8 @@ class Flipout(Scheme):
         if not distribution.symmetric:
             raise AsymmetricDistribution(
                 f"{what}: flipout can never serve {distribution}: flipping signs keeps only a distribution that is "
-                "symmetric about 0. Use DropConnect(p=0.5) or Gaussian noise, or scheme='shared' or 'independent'."
+                "symmetric about 0. Use DropConnect(p=0.5) or Gaussian noise, or scheme='shared' or 'independent'. (A "
+                "distribution of your own that is symmetric says so: symmetric = True in its class.)"
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:

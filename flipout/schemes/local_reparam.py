@@ -31,7 +31,7 @@ class LocalReparam(Scheme):
             raise NotGaussian(
                 f"{what}: local reparameterisation can never serve {distribution}: only a sum of "
                 "Gaussians is known to be Gaussian. Use Gaussian, MultiplicativeGaussian or MeanField noise, or "
-                "scheme='flipout'."
+                "scheme='independent'."
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:

@@ -268,3 +268,19 @@ def test_nothing_is_remembered_without_gradients():
     assert not model.first.plan.roots[0][0].spans
     model(inputs())
     assert len(model.first.plan.roots[0][0].spans) == 1
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_generator_that_is_not_set_back_is_refused(use_reentrant: bool) -> None:
+    model = flipout.perturb(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), DISTRIBUTION)
+    x = X.detach().to(torch.get_default_device()).clone().requires_grad_()
+    options: dict[str, Any] = {"use_reentrant": use_reentrant, "preserve_rng_state": False}
+    y = torch.utils.checkpoint.checkpoint(model, x, **options)
+    with pytest.raises(errors.AmbiguousReplay, match="preserve_rng_state=False"):
+        y.sum().backward()
+    torch.manual_seed(3)
+    model(x).sum().backward()
+    expected, x.grad = x.grad, None
+    torch.manual_seed(3)
+    flipout.checkpoint(model, x, **options).sum().backward()
+    torch.testing.assert_close(x.grad, expected)

@@ -173,3 +173,55 @@ def test_an_asymmetric_distribution_is_refused(p: float) -> None:
 def test_a_group_that_is_no_number_of_examples_is_refused(group) -> None:
     with pytest.raises(InvalidArgument, match="group"):
         flipout.Flipout(group=group)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_many_pieces_of_a_batch_do_not_round_the_sum_of_their_gradients(dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred pieces, each with gradients of one sign: a running sum in half precision would lose the last ones."""
+    x = torch.rand(100, 256, 64).to(dtype).requires_grad_()
+    grad = torch.full((100, 256, 2), 0.01, dtype=dtype)
+    errors = []
+    for numbers in (2**30, 256 * 64):
+        monkeypatch.setattr("flipout.schemes.flipout._CACHED", numbers)
+        layer = flipout.nn.Linear(64, 2, bias=False, distribution=NOISE, dtype=dtype)
+        layer(x).backward(grad)
+        assert layer.weight.grad is not None
+        truth = (grad.float().flatten(0, 1).T @ x.detach().float().flatten(0, 1)).double()
+        errors.append(float((layer.weight.grad.double() - truth).norm() / truth.norm()))
+    whole, pieces = errors
+    assert pieces < 2 * whole + 1e-6
+
+
+def test_backward_inside_of_autocast_equals_backward_outside() -> None:
+    layer = flipout.nn.Linear(8, 6, distribution=NOISE)
+    x = torch.randn(5, 8, requires_grad=True)
+    gradients = []
+    for enabled in (False, True):
+        with flipout.hold(layer, seed=1):
+            y = layer(x)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            gradients.append(torch.autograd.grad(y.square().sum(), [x, layer.weight]))
+    torch.testing.assert_close(*gradients, rtol=0.02, atol=0.05)  # the square itself is under autocast
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
+@pytest.mark.parametrize(("fan_in", "fan_out"), [(0, 3), (3, 0)])
+def test_no_features(fan_in: int, fan_out: int) -> None:
+    layer = flipout.nn.Linear(fan_in, fan_out, distribution=flipout.Rademacher(0.1))
+    x = torch.randn(4, fan_in, requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    assert y.shape == (4, fan_out)
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+
+
+def test_a_sign_seed_is_heard_where_signs_are_reused() -> None:
+    layer = flipout.nn.Linear(8, 6, distribution=NOISE, scheme=flipout.Flipout(reuse_signs=True))
+    made = []
+    for sign_seed in (None, 1, 1, 2):
+        with flipout.hold(layer, seed=5, sign_seed=sign_seed):
+            made.append(layer(torch.ones(4, 8)))
+    assert torch.equal(made[1], made[2])
+    assert not torch.equal(made[0], made[1])
+    assert not torch.equal(made[1], made[3])
