@@ -7,6 +7,7 @@ Everything is int64 tensor arithmetic on the device of the seed: it compiles, vm
 """
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,10 +157,29 @@ _GAMMA, _APART = wrap(0x9E3779B97F4A7C15), 0x6A09E667F3BCC909
 _MIX = (wrap(0xBF58476D1CE4E5B9), wrap(0x94D049BB133111EB))
 
 
+class _Scratch(threading.local):
+    """Room for one piece of words per thread: fresh memory costs a CPU more than the arithmetic on it."""
+
+    words: Tensor | None = None
+
+
+_scratch = _Scratch()
+
+
+def _shifted(z: Array, shift: int) -> Array:
+    """z >> shift, to be used up before the next call."""
+    if isinstance(z, np.ndarray) or z.device.type != "cpu" or z.numel() > _CACHED or transformed():
+        return z >> shift
+    if _scratch.words is None:
+        with torch.inference_mode(False):
+            _scratch.words = torch.empty(_CACHED, dtype=torch.int64)
+    return torch.bitwise_right_shift(z, shift, out=_scratch.words[: z.numel()].view(z.shape))
+
+
 def _splitmix(z: Array) -> Array:
     """SplitMix64's finaliser, in place; the masks make arithmetic shifts logical."""
     for shift, multiplier in ((30, _MIX[0]), (27, _MIX[1]), (31, None)):
-        high = z >> shift
+        high = _shifted(z, shift)
         high &= 2 ** (64 - shift) - 1
         z ^= high
         if multiplier is not None:
@@ -223,7 +243,7 @@ class Stream:
 
     def _box_muller(self, word: Tensor) -> tuple[Tensor, Tensor]:
         real = torch.float64 if self.dtype == torch.float64 else torch.float32
-        unit = (word >> 32).add_(2**31).to(real).mul_(2.0**-32).add_(2.0**-33)
+        unit = _shifted(word, 32).add_(2**31).to(real).mul_(2.0**-32).add_(2.0**-33)
         radius = unit.log_().mul_(-2).sqrt_()
         angle = word.bitwise_and_(_WORD).to(real).mul_(math.tau / 2**32)
         return angle.cos().mul_(radius).to(self.dtype), angle.sin_().mul_(radius).to(self.dtype)

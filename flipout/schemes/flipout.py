@@ -71,7 +71,10 @@ class _Flipout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
-        with torch.autocast(grad.device.type, enabled=False):
+        kind = grad.device.type
+        if not torch.is_autocast_enabled(kind):
+            return _Flipout._backward(ctx, grad)
+        with torch.autocast(kind, enabled=False):
             return _Flipout._backward(ctx, grad)
 
     @staticmethod
