@@ -11,7 +11,8 @@ from torch import Tensor
 from .distributions.base import Distribution, sample
 from .draw import Draw
 from .errors import AsymmetricDistribution
-from .random import NOISE, OUTPUT_NOISE, Stream, sign_at, sign_masks, sign_words, stream_starts, unpack
+from .random import sign_at, sign_masks, sign_words, unpack
+from .streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
 
 
 class Part(NamedTuple):

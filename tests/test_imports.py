@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Each may import what stands before it, and itself.
 ORDER = [
     {"random", "errors"},
-    {"draw"},
+    {"draw", "streams"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},
     {"where", "convert", "freeze", "summary"},
@@ -54,7 +54,7 @@ def test_imports_go_downward(path):
 
 def test_the_order_is_tested_at_all():
     assert imported(PACKAGE / "convert.py") >= {"nn", "distributions", "where"}
-    assert imported(PACKAGE / "nn" / "base.py") >= {"draw", "ops", "schemes"}
+    assert imported(PACKAGE / "nn" / "perturbations.py") >= {"draw", "ops", "perturbation"}
 
 
 def test_importing_needs_torch_and_numpy_alone():

@@ -10,18 +10,8 @@ from torch import Tensor, nn
 import flipout
 from flipout.draw import fresh_seed
 from flipout.nn.base import parameter_key
-from flipout.random import (
-    NOISE,
-    OUTPUT_NOISE,
-    Stream,
-    key_schedule,
-    philox,
-    sign_at,
-    sign_words,
-    stream_starts,
-    unpack,
-    wrap,
-)
+from flipout.random import key_schedule, philox, sign_at, sign_words, unpack, wrap
+from flipout.streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
 from tests.statistics import (
     assert_distributed,
     assert_frequencies,

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidArgument
-from ..random import Stream, transformed
+from ..random import transformed
+from ..streams import Stream
 
 
 class Distribution(ABC):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidArgument
-from ..random import Stream
+from ..streams import Stream
 from .base import Distribution, check_std, scale
 
 

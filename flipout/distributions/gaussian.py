@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..random import Stream
+from ..streams import Stream
 from .base import Distribution, check_std, scale
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InvalidArgument
-from ..random import Stream
+from ..streams import Stream
 from .base import LearnedDistribution
 
 

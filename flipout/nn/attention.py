@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from ..errors import InvalidInput
 from ..ops.linear import Linear
 from ..perturbation import Part
-from .base import Perturbations, Perturbed
+from .base import Perturbed
+from .perturbations import Perturbations
 
 
 class MultiheadAttention(Perturbed, nn.MultiheadAttention):

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ..draw import Draw, from_seed
 from ..errors import NoExampleWeights, NotPerturbed, WeightReused
 from ..schemes import LocalReparam, Scheme, scheme_of
-from .base import Perturbations, Perturbed
+from .base import Perturbed
+from .perturbations import Perturbations
 from .plan import Keys, Plan, parameter_key
 from .root import Root, Span
 

@@ -1,0 +1,82 @@
+"""A layer's Parameters as one call sees them."""
+
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..draw import Draw
+from ..errors import WeightReused
+from ..ops.base import Op
+from ..perturbation import Part, Perturbation
+from .plan import Keys
+from .root import recomputing
+
+if TYPE_CHECKING:
+    from .base import Perturbed
+
+
+@dataclass(frozen=True)
+class Perturbations:
+    """A layer's Parameters under the draw of one call."""
+
+    layer: "Perturbed"
+    draw: Draw
+    keys: Keys
+    dtype: torch.dtype
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.layer.plan.distributions
+
+    def __getitem__(self, name: str) -> Perturbation:
+        assert self.draw.examples is not None
+        return self.under(name, self.draw.offset, self.draw.examples)
+
+    def matrix(self, name: str, part: Part | None = None) -> Perturbation:
+        """A Parameter, or a part of its rows, that this call multiplies with or looks up in."""
+        p, uses = self[name], self.draw.uses
+        if self.layer.plan.scheme.once and uses is not None and not recomputing():
+            if (p.key, part) in uses:
+                raise WeightReused(
+                    f"{self.layer.label}: called twice in one forward pass. Local reparameterisation would sample its "
+                    f"{name} twice, which is never one weight per example. Use scheme='flipout'."
+                )
+            uses.add((p.key, part))
+        return replace(p, part=part) if part else p
+
+    def under(self, name: str, first: int, examples: int) -> Perturbation:
+        """A Parameter as the examples `first` onward see it."""
+        layer, plan = self.layer, self.layer.plan
+        parameter, distribution = attrgetter(name)(layer), plan.distributions[name]
+        learned = {suffix: attrgetter(f"{name}_{suffix}")(layer) for suffix in plan.learned.get(name, ())}
+        spread = distribution.spread(parameter, **learned)
+        if name in plan.quiet_rows:
+            quiet = torch.arange(parameter.shape[0], device=parameter.device) == plan.quiet_rows[name]
+            spread = torch.where(quiet.unsqueeze(1), 0, spread)
+        return Perturbation(parameter, spread, distribution, self.draw, self.keys[name], first, examples, self.dtype)
+
+    def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None, part: Part | None = None) -> Tensor:
+        """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""
+        x, bias = x.to(self.dtype), None if bias is None else bias.to(self.dtype)
+        if weight in self:
+            return self.layer.plan.scheme.product(op, x, bias, self.matrix(weight, part))
+        mean = attrgetter(weight)(self.layer).to(self.dtype)
+        return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
+
+    def vector(self, name: str) -> Tensor:
+        """(rows or 1, *shape): the vector Parameter that each row sees."""
+        if name not in self:
+            return attrgetter(name)(self.layer).to(self.dtype).unsqueeze(0)
+        made = self.layer.plan.scheme.vector(self[name])
+        return made if made.shape[0] == 1 or self.draw.rows == 1 else made.repeat_interleave(self.draw.rows, 0)
+
+    def affine(self, op: Op, x: Tensor) -> Tensor:
+        """The op with the layer's `weight` and `bias`, either of them perturbed or not."""
+        if "bias" not in self:
+            return self.product(op, x, "weight", attrgetter("bias")(self.layer))
+        y, bias = self.product(op, x, "weight", None), self.vector("bias")
+        shape = [1] * y.dim()
+        shape[0], shape[op.out_dim] = bias.shape
+        return y + bias.view(shape)

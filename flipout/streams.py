@@ -1,0 +1,141 @@
+"""Seed and counter in, replayable numbers out: noise.
+
+Noise runs along SplitMix64 streams (Steele et al., 2014), one for each seed, Parameter and base: as replayable as the
+Philox signs, at a third of the cost per number.
+"""
+
+import math
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .random import WORD, Array, constant, few, transformed, unpack, wrap
+
+NOISE, OUTPUT_NOISE = 7, 6  # what a stream is for
+_CACHED = 2**17  # words at a time on a CPU
+_GAMMA, _APART = wrap(0x9E3779B97F4A7C15), 0x6A09E667F3BCC909
+_MIX = (wrap(0xBF58476D1CE4E5B9), wrap(0x94D049BB133111EB))
+
+
+class _Scratch(threading.local):
+    """Room for one piece of words per thread: fresh memory costs a CPU more than the arithmetic on it."""
+
+    words: Tensor | None = None
+
+
+_scratch = _Scratch()
+
+
+def _shifted(z: Array, shift: int) -> Array:
+    """z >> shift, to be used up before the next call."""
+    if isinstance(z, np.ndarray) or z.device.type != "cpu" or z.numel() > _CACHED or transformed():
+        return z >> shift
+    if _scratch.words is None:
+        with torch.inference_mode(False):
+            _scratch.words = torch.empty(_CACHED, dtype=torch.int64)
+    return torch.bitwise_right_shift(z, shift, out=_scratch.words[: z.numel()].view(z.shape))
+
+
+def _splitmix(z: Array) -> Array:
+    """SplitMix64's finaliser, in place; the masks make arithmetic shifts logical."""
+    for shift, multiplier in ((30, _MIX[0]), (27, _MIX[1]), (31, None)):
+        high = _shifted(z, shift)
+        high &= 2 ** (64 - shift) - 1
+        z ^= high
+        if multiplier is not None:
+            z *= multiplier
+    return z
+
+
+def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold: int = 0) -> Tensor:
+    """(count,) starting points, one for each base (or example) `first` onward; `fold` sets a rank apart."""
+    steps = _steps(count, seed.device, first + 1)
+    if few(count, seed):
+        return torch.from_numpy(_stream_starts(seed.numpy().reshape(1), steps.numpy(), key, field, fold))
+    return _stream_starts(seed, steps, key, field, fold)
+
+
+def _stream_starts(seed: Array, steps: Array, key: int, field: int, fold: int) -> Array:
+    parameter = _splitmix(seed + wrap((key << 3 | field) * _APART))
+    return _splitmix(steps + _splitmix(parameter + wrap(fold * _GAMMA)))
+
+
+def _steps(count: int, device: torch.device, first: int = 0) -> Tensor:
+    """(first + i) · γ. Without the `| 0`, inductor would fold the product into an index, which must not overflow."""
+    return (torch.arange(first, first + count, device=device) | 0).mul_(_GAMMA)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Standard noise for one tensor of `shape` per starting point, or only for the given flat `elements` of it.
+
+    Each kind of noise has its own words; ask with another `part` for a second, independent array of the same kind.
+    """
+
+    start: Tensor
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    elements: Tensor | None = None
+
+    def normal(self, part: int = 0) -> Tensor:
+        """N(0, 1) by Box and Muller: the first half are cosines of the words, the second half their sines."""
+        if self.elements is not None:
+            cosine, sine = self._box_muller(self._halves_at(3 * part))
+            return torch.where(self.elements < self._half, cosine, sine)
+        return self._halves(self._box_muller(words) for words in self._words(self._half, 3 * part))
+
+    def uniform(self, part: int = 0) -> Tensor:
+        """32-bit integers, uniform over [0, 2³²), in int64."""
+        if self.elements is not None:
+            word = self._halves_at(3 * part + 1)
+            return torch.where(self.elements < self._half, (word >> 32) & WORD, word & WORD)
+        pairs = (((words >> 32) & WORD, words & WORD) for words in self._words(self._half, 3 * part + 1))
+        return self._halves(pairs)
+
+    def sign(self, part: int = 0) -> Tensor:
+        """±1, one bit each."""
+        if self.elements is not None:
+            word = self._words_at(self.elements // 64, 3 * part + 2)
+            return (1 - 2 * ((word >> self.elements % 64) & 1)).to(self.dtype)
+        size = math.prod(self.shape)
+        words = torch.cat(self._words(-(-size // 64), 3 * part + 2), -1)
+        return unpack(words, size, self.dtype, bits=64).reshape(*self.start.shape, *self.shape)
+
+    def _box_muller(self, word: Tensor) -> tuple[Tensor, Tensor]:
+        real = torch.float64 if self.dtype == torch.float64 else torch.float32
+        unit = _shifted(word, 32).add_(2**31).to(real).mul_(2.0**-32).add_(2.0**-33)
+        radius = unit.log_().mul_(-2).sqrt_()
+        angle = word.bitwise_and_(WORD).to(real).mul_(math.tau / 2**32)
+        return angle.cos().mul_(radius).to(self.dtype), angle.sin_().mul_(radius).to(self.dtype)
+
+    @property
+    def _half(self) -> int:
+        return -(-math.prod(self.shape) // 2)
+
+    def _halves_at(self, kind: int) -> Tensor:
+        """The words that the elements share in two halves."""
+        assert self.elements is not None
+        return self._words_at(self.elements % self._half, kind)
+
+    def _words_at(self, index: Tensor, kind: int) -> Tensor:
+        return _splitmix(self.start + wrap(kind * _APART) + index * _GAMMA)
+
+    def _words(self, count: int, kind: int) -> list[Tensor]:
+        """(*start.shape, some) each: the first `count` words, in pieces that stay in a CPU's cache."""
+        origin = (self.start + wrap(kind * _APART)).unsqueeze(-1)
+        whole = origin.device.type != "cpu" or torch.compiler.is_compiling()
+        piece = max(count if whole else _CACHED // max(self.start.numel(), 1), 1)
+        steps = _steps(piece, origin.device) if whole else constant(_steps, _CACHED, origin.device)
+        return [
+            _splitmix(steps[: min(piece, count - i)] + (origin + wrap(i * _GAMMA)))
+            for i in range(0, max(count, 1), piece)
+        ]
+
+    def _halves(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+        first, second = zip(*pairs, strict=True)
+        flat = torch.cat((*first, *second), -1)
+        return flat[..., : math.prod(self.shape)].reshape(*self.start.shape, *self.shape)
