@@ -67,14 +67,7 @@ def check_std(std: Any, what: str) -> None:
 
 
 def scale(std: float | Tensor, mean: Tensor) -> Tensor:
-    if not isinstance(std, Tensor):
-        return mean.new_full((), std)
-    sizes = zip(reversed(std.shape), reversed(mean.shape), strict=False)
-    if std.dim() > mean.dim() or any(size not in (1, own) for size, own in sizes):
-        raise InvalidArgument(
-            f"std of shape {tuple(std.shape)} given; it has to broadcast to its Parameter's shape {tuple(mean.shape)}."
-        )
-    return std.to(mean)
+    return std.to(mean) if isinstance(std, Tensor) else mean.new_full((), std)
 
 
 class _Replayed(torch.autograd.Function):
