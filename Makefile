@@ -16,13 +16,13 @@ INSTALLED_BENCH := $(VENV)/.installed-bench
 help:
 	@echo "make test    ruff, basedpyright and pytest"
 	@echo "make lint    ruff and basedpyright alone"
-	@echo "make demo    train a small network under shared and flipout noise"
+	@echo "make demo    measure the paper's figure 1 on a small network, and write the report page"
 	@echo "make bench   run the benchmarks, append rows to benchmarks/results.csv"
 	@echo "make clean   remove the environment, caches and build outputs"
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[dev,experiments]'
+	$(PIP) -e '.[dev,experiments,triton]'
 	@touch $@
 
 # --no-deps: bayesian-torch declares torchvision and tensorboard, but its layers import only torch, and a torchvision
@@ -41,7 +41,10 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 demo: $(INSTALLED)
-	$(BIN)/python examples/digits.py
+	rm -rf runs/demo
+	$(BIN)/flipout run variance-fc --preset quick --out runs/demo
+	$(BIN)/flipout report runs/demo --out runs/demo/report.html
+	@echo "Open runs/demo/report.html in a browser."
 
 bench: $(INSTALLED_BENCH)
 	$(BIN)/python -m benchmarks

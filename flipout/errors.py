@@ -57,5 +57,13 @@ class AmbiguousReplay(FlipoutError, RuntimeError):
     """A checkpoint recomputes a block and the draw of its forward pass cannot be known."""
 
 
+class BackendUnavailable(FlipoutError, RuntimeError):
+    """A backend was asked for by name where it has no kernel that can serve."""
+
+
 class DataError(FlipoutError, RuntimeError):
     """A data set is missing, corrupt, truncated, or cannot be downloaded."""
+
+
+class RunError(FlipoutError, RuntimeError):
+    """A run of an experiment cannot be started, or taken up again, in the folder it was given."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from .distributions.base import Distribution, sample
 from .draw import Draw
 from .errors import AsymmetricDistribution
-from .random import sign_at, sign_masks, sign_words, unpack
+from .random import sign_at, signs
 from .streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
 
 
@@ -41,13 +41,9 @@ class Signs:
         self, dims: Sequence[tuple[int, int]], keys: Tensor, dtype: torch.dtype, some: int, masks: bool = False
     ) -> Iterator[list[Tensor]]:
         """`over`, for `some` examples after the other: made at once, but unpacked only as they are asked for."""
-        form = sign_masks if masks else unpack
         part = self.part
-        whole = [part.whole if part and dim == 0 else features for dim, features in dims]
-        over = [(dim, size) for (dim, _), size in zip(dims, whole, strict=True)]
-        words = sign_words(keys, self.key, over, self.first, self.count)
-        for i in range(0, max(self.count, 1), max(some, 1)):
-            made = [form(word[i : i + some], size, dtype) for word, size in zip(words, whole, strict=True)]
+        over = [(dim, part.whole if part and dim == 0 else features) for dim, features in dims]
+        for made in signs(keys, self.key, over, self.first, self.count, dtype, masks, some):
             for j, (dim, features) in enumerate(dims):
                 if part and dim == 0:
                     made[j] = made[j].narrow(1, part.start, features)

@@ -5,18 +5,20 @@ feature, so any one of them can be made alone, on any device, in any order. Ever
 device of the seed: it compiles, vmaps and can be captured.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-_ROUNDS = 10
-_MULTIPLIER = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
+from .backend import chosen
+
+ROUNDS = 10
+MULTIPLIER = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
 WORD = 0xFFFFFFFF
-_BLOCK = 128  # bits in one Philox output
+BLOCK = 128  # bits in one Philox output
 _FEW = 2**13
 Array = Any  # a tensor, or numpy's array
 
@@ -27,8 +29,8 @@ def key_schedule(seed: Tensor) -> Tensor:
 
 
 def _weyl(device: torch.device) -> Tensor:
-    rounds = torch.arange(_ROUNDS, device=device)
-    return torch.stack((rounds * _WEYL[0], rounds * _WEYL[1]), 1)
+    rounds = torch.arange(ROUNDS, device=device)
+    return torch.stack((rounds * WEYL[0], rounds * WEYL[1]), 1)
 
 
 def philox(counter: tuple[Array, Array, Array, Array], keys: Array) -> tuple[Array, Array, Array, Array]:
@@ -37,8 +39,8 @@ def philox(counter: tuple[Array, Array, Array, Array], keys: Array) -> tuple[Arr
     c0, c1, c2, c3 = broadcast(*counter)
     key = keys.reshape(-1)
     key = key if isinstance(key, np.ndarray) else key.unbind(0)
-    for i in range(0, 2 * _ROUNDS, 2):
-        product0, product1 = c0 * _MULTIPLIER[0], c2 * _MULTIPLIER[1]
+    for i in range(0, 2 * ROUNDS, 2):
+        product0, product1 = c0 * MULTIPLIER[0], c2 * MULTIPLIER[1]
         c0, c2 = (product1 >> 32) ^ key[i], (product0 >> 32) ^ key[i + 1]
         c0 ^= c1
         c2 ^= c3
@@ -53,16 +55,42 @@ def few(count: int, tensor: Tensor) -> bool:
     return count <= _FEW and tensor.device.type == "cpu" and type(tensor) is Tensor and not transformed()
 
 
-def _key_words(block: Tensor, key: int, dim: int) -> tuple[Tensor, Tensor]:
+def key_words(key: int, dim: int) -> tuple[int, int]:
     """A Parameter's 61-bit key, and a dimension, fill the two words beside block and example."""
-    high, low = ((key >> 32) << 3 | dim) & WORD, key & WORD
-    return torch.full_like(block, high), torch.full_like(block, low)
+    return ((key >> 32) << 3 | dim) & WORD, key & WORD
+
+
+def signs(
+    keys: Tensor,
+    key: int,
+    over: Sequence[tuple[int, int]],
+    first: int,
+    count: int,
+    dtype: torch.dtype,
+    masks: bool = False,
+    some: int | None = None,
+) -> Iterator[list[Tensor]]:
+    """(some, features) for each (dimension, features) of Parameter `key`, for `some` of the examples after the other:
+    ±1 in `dtype`, or sign masks for it. Eager, their words are made at once, but unpacked only as they are asked for.
+    """
+    some = max(count if some is None else some, 1)
+    runs = range(0, max(count, 1), some)
+    kernel = chosen("signs", keys, dtype)
+    if kernel is not None:
+        for i in runs:
+            length = min(some, count - i)
+            yield [kernel(keys, key, dim, size, first + i, length, dtype, masks) for dim, size in over]
+        return
+    form = sign_masks if masks else unpack
+    words = sign_words(keys, key, over, first, count)
+    for i in runs:
+        yield [form(word[i : i + some], size, dtype) for word, (_, size) in zip(words, over, strict=True)]
 
 
 def sign_words(keys: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Sequence[Tensor]:
     """(count, words) for each (dimension, features) of Parameter `key`: packed signs of the examples `first` onward,
     32 in a word."""
-    blocks = tuple((dim, -(-size // _BLOCK)) for dim, size in over)
+    blocks = tuple((dim, -(-size // BLOCK)) for dim, size in over)
     example = torch.arange(first, first + count, device=keys.device).unsqueeze(1)
     block, high, low = constant(_blocks, key, blocks, keys.device).unbind(0)
     if few(count * len(block), keys):
@@ -78,7 +106,7 @@ def _blocks(key: int, blocks: tuple[tuple[int, int], ...], device: torch.device)
     parts = []
     for dim, count in blocks:
         block = torch.arange(count, device=device)
-        parts.append(torch.stack((block, *_key_words(block, key, dim))))
+        parts.append(torch.stack((block, *(torch.full_like(block, word) for word in key_words(key, dim)))))
     return torch.cat(parts, 1)
 
 
@@ -101,10 +129,15 @@ def sign_masks(words: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     return mask.bitwise_and_(-(2 ** (bits - 1)))
 
 
+def mask_type(dtype: torch.dtype) -> torch.dtype:
+    return {2: torch.int16, 8: torch.int64}.get(dtype.itemsize, torch.int32)
+
+
 def sign_at(keys: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, dtype: torch.dtype) -> Tensor:
     """Single signs, one for each (example, feature) pair after broadcasting."""
-    block = feature // _BLOCK
-    words = torch.stack(philox((block, example, *_key_words(block, key, dim)), keys))
+    block = feature // BLOCK
+    high, low = (torch.full_like(block, word) for word in key_words(key, dim))
+    words = torch.stack(philox((block, example, high, low), keys))
     lane = (feature // 32 % 4).expand(words.shape[1:]).unsqueeze(0)
     bit = (words.gather(0, lane).squeeze(0) >> (feature % 32)) & 1
     return (1 - 2 * bit).to(dtype)

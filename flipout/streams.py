@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .backend import chosen
 from .random import WORD, Array, constant, few, transformed, unpack, wrap
 
 NOISE, OUTPUT_NOISE = 7, 6  # what a stream is for
 _CACHED = 2**17  # words at a time on a CPU
-_GAMMA, _APART = wrap(0x9E3779B97F4A7C15), 0x6A09E667F3BCC909
-_MIX = (wrap(0xBF58476D1CE4E5B9), wrap(0x94D049BB133111EB))
+GAMMA, APART = wrap(0x9E3779B97F4A7C15), 0x6A09E667F3BCC909
+MIX = (wrap(0xBF58476D1CE4E5B9), wrap(0x94D049BB133111EB))
 
 
 class _Scratch(threading.local):
@@ -42,7 +43,7 @@ def _shifted(z: Array, shift: int) -> Array:
 
 def _splitmix(z: Array) -> Array:
     """SplitMix64's finaliser, in place; the masks make arithmetic shifts logical."""
-    for shift, multiplier in ((30, _MIX[0]), (27, _MIX[1]), (31, None)):
+    for shift, multiplier in ((30, MIX[0]), (27, MIX[1]), (31, None)):
         high = _shifted(z, shift)
         high &= 2 ** (64 - shift) - 1
         z ^= high
@@ -53,6 +54,9 @@ def _splitmix(z: Array) -> Array:
 
 def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold: int = 0) -> Tensor:
     """(count,) starting points, one for each base (or example) `first` onward; `fold` sets a rank apart."""
+    kernel = chosen("stream_starts", seed)
+    if kernel is not None:
+        return kernel(seed, key, field, first, count, fold)
     steps = _steps(count, seed.device, first + 1)
     if few(count, seed):
         return torch.from_numpy(_stream_starts(seed.numpy().reshape(1), steps.numpy(), key, field, fold))
@@ -60,13 +64,13 @@ def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fo
 
 
 def _stream_starts(seed: Array, steps: Array, key: int, field: int, fold: int) -> Array:
-    parameter = _splitmix(seed + wrap((key << 3 | field) * _APART))
-    return _splitmix(steps + _splitmix(parameter + wrap(fold * _GAMMA)))
+    parameter = _splitmix(seed + wrap((key << 3 | field) * APART))
+    return _splitmix(steps + _splitmix(parameter + wrap(fold * GAMMA)))
 
 
 def _steps(count: int, device: torch.device, first: int = 0) -> Tensor:
     """(first + i) · γ. Without the `| 0`, inductor would fold the product into an index, which must not overflow."""
-    return (torch.arange(first, first + count, device=device) | 0).mul_(_GAMMA)
+    return (torch.arange(first, first + count, device=device) | 0).mul_(GAMMA)
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,9 @@ class Stream:
         if self.elements is not None:
             cosine, sine = self._box_muller(self._halves_at(3 * part))
             return torch.where(self.elements < self._half, cosine, sine)
+        kernel = chosen("Stream.normal", self.start, self.dtype)
+        if kernel is not None:
+            return kernel(self.start, self.shape, self.dtype, part)
         return self._halves(self._box_muller(words) for words in self._words(self._half, 3 * part))
 
     def uniform(self, part: int = 0) -> Tensor:
@@ -93,6 +100,9 @@ class Stream:
         if self.elements is not None:
             word = self._halves_at(3 * part + 1)
             return torch.where(self.elements < self._half, (word >> 32) & WORD, word & WORD)
+        kernel = chosen("Stream.uniform", self.start)
+        if kernel is not None:
+            return kernel(self.start, self.shape, part)
         pairs = (((words >> 32) & WORD, words & WORD) for words in self._words(self._half, 3 * part + 1))
         return self._halves(pairs)
 
@@ -101,9 +111,12 @@ class Stream:
         if self.elements is not None:
             word = self._words_at(self.elements // 64, 3 * part + 2)
             return (1 - 2 * ((word >> self.elements % 64) & 1)).to(self.dtype)
+        kernel = chosen("Stream.sign", self.start, self.dtype)
+        if kernel is not None:
+            return kernel(self.start, self.shape, self.dtype, part)
         size = math.prod(self.shape)
         words = torch.cat(self._words(-(-size // 64), 3 * part + 2), -1)
-        return unpack(words, size, self.dtype, bits=64).reshape(*self.start.shape, *self.shape)
+        return unpack(words, size, self.dtype, bits=64).reshape((*self.start.shape, *self.shape))
 
     def _box_muller(self, word: Tensor) -> tuple[Tensor, Tensor]:
         real = torch.float64 if self.dtype == torch.float64 else torch.float32
@@ -122,20 +135,20 @@ class Stream:
         return self._words_at(self.elements % self._half, kind)
 
     def _words_at(self, index: Tensor, kind: int) -> Tensor:
-        return _splitmix(self.start + wrap(kind * _APART) + index * _GAMMA)
+        return _splitmix(self.start + wrap(kind * APART) + index * GAMMA)
 
     def _words(self, count: int, kind: int) -> list[Tensor]:
         """(*start.shape, some) each: the first `count` words, in pieces that stay in a CPU's cache."""
-        origin = (self.start + wrap(kind * _APART)).unsqueeze(-1)
+        origin = (self.start + wrap(kind * APART)).unsqueeze(-1)
         whole = origin.device.type != "cpu" or torch.compiler.is_compiling()
         piece = max(count if whole else _CACHED // max(self.start.numel(), 1), 1)
         steps = _steps(piece, origin.device) if whole else constant(_steps, _CACHED, origin.device)
         return [
-            _splitmix(steps[: min(piece, count - i)] + (origin + wrap(i * _GAMMA)))
+            _splitmix(steps[: min(piece, count - i)] + (origin + wrap(i * GAMMA)))
             for i in range(0, max(count, 1), piece)
         ]
 
     def _halves(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
         first, second = zip(*pairs, strict=True)
         flat = torch.cat((*first, *second), -1)
-        return flat[..., : math.prod(self.shape)].reshape(*self.start.shape, *self.shape)
+        return flat[..., : math.prod(self.shape)].reshape((*self.start.shape, *self.shape))

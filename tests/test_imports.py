@@ -13,7 +13,9 @@ PACKAGE = Path(flipout.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Each may import what stands before it, and itself.
 ORDER = [
-    {"random", "errors"},
+    {"errors"},
+    {"backend"},
+    {"random"},
     {"draw", "streams"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},

@@ -21,7 +21,10 @@ class Linear(Op):
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.bases is None:
             return F.linear(x, weight, bias)
-        y = torch.bmm(self._grouped(x), weight.transpose(1, 2)).view(*x.shape[:-1], self.out_features)
+        rows = self._grouped(x)
+        # The gradient of the operand on the left comes out in the weight's own layout; with one row that is free.
+        y = torch.bmm(weight, rows.mT) if rows.shape[1] == 1 else torch.bmm(rows, weight.mT)
+        y = y.view(*x.shape[:-1], self.out_features)
         return y if bias is None else y + bias
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:

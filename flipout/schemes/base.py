@@ -12,6 +12,7 @@ from ..perturbation import Perturbation
 class Scheme(ABC):
     name: str
     once: bool = False  # a weight that a forward pass uses twice would be two weights
+    own_weights: bool = False  # every example's weights are formed, and take memory
 
     @abstractmethod
     def check(self, distribution: Distribution, what: str) -> None:

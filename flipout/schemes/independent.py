@@ -15,6 +15,7 @@ class Independent(Scheme):
     """batched(x, W̄ + ΔW_n)"""
 
     name = "independent"
+    own_weights = True
 
     def check(self, distribution: Distribution, what: str) -> None:
         pass

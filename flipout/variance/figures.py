@@ -1,37 +1,52 @@
-"""The figure of the paper: variance against batch size, log-log."""
+"""The figure of the paper: variance against batch size, log-log, a panel for each Parameter."""
 
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 from .records import Measurements
 
+_COLOURS = {"shared": "#c1442e", "flipout": "#1f5fa8", "local_reparam": "#2e8b57", "independent": "#7a7a7a"}
 _STYLES = {"shared": ":", "flipout": "-", "local_reparam": "--", "independent": "-."}
+_COLUMNS = 3
 
 
 def figure(measurements: Measurements, path: str | os.PathLike[str] | None, predictions: Any) -> Any:
     """Points with 90 % intervals, their fits a + b/N, predicted variances as crosses; written where a path is given."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(7, 5), layout="constrained")
-    axes = made.add_subplot()
-    colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(r.parameter for r in measurements))}
+    names = list(dict.fromkeys(r.parameter for r in measurements))
+    columns = min(len(names), _COLUMNS)
+    rows = math.ceil(len(names) / columns)
+    made = Figure(figsize=(3.4 * columns + 0.6, 3.1 * rows + 0.5), layout="constrained")
+    grid = made.subplots(rows, columns, squeeze=False, sharex=True)
     fits = {(fit.parameter, fit.scheme): fit for fit in measurements.fit()} if _can_fit(measurements) else {}
     known = {decomposition.parameter: decomposition for decomposition in predictions or ()}
+    panels = dict(zip(names, grid.flat, strict=False))
     for (parameter, scheme), curve in measurements.curves().items():
+        axes = panels[parameter]
         sizes = [r.batch_size for r in curve]
         values = [r.variance for r in curve]
         errors = [[r.variance - r.low for r in curve], [r.high - r.variance for r in curve]]
-        colour, style = colours[parameter], _STYLES.get(scheme, "-")
+        colour, style = _COLOURS.get(scheme, "black"), _STYLES.get(scheme, "-")
         axes.errorbar(sizes, values, errors, fmt="o", ms=3, color=colour, capsize=2)
         fit = fits.get((parameter, scheme))
         line = values if fit is None else [fit.a + fit.b / size for size in sizes]
-        axes.plot(sizes, line, style, color=colour, label=f"{parameter}, {scheme}")
+        axes.plot(sizes, line, style, color=colour, label=scheme)
         if parameter in known and scheme in ("independent", "shared", "flipout"):
-            predicted = [known[parameter].predict(scheme, size).value for size in sizes]
-            axes.plot(sizes, predicted, "x", color=colour, ms=6)
-    axes.set(xscale="log", yscale="log", xlabel="batch size", ylabel="gradient variance")
-    axes.legend(fontsize=8)
+            predicted = [known[parameter].predict(scheme, r.batch_size, r.bases).value for r in curve]
+            axes.plot(sizes, predicted, "x", color=colour, ms=6, alpha=0.7)
+    for i, (name, axes) in enumerate(panels.items()):
+        axes.set(xscale="log", yscale="log", title=name)
+        if i + columns >= len(names):
+            axes.set_xlabel("batch size")
+            axes.tick_params(labelbottom=True)
+        if i % columns == 0:
+            axes.set_ylabel("gradient variance")
+    for unused in list(grid.flat)[len(names) :]:
+        unused.remove()
+    panels[names[0]].legend(fontsize=8)
     if path is not None:
         made.savefig(Path(path))
     return made

@@ -9,25 +9,30 @@ from torch import Tensor, nn
 
 from ..errors import InvalidArgument
 from ..nn.contexts import hold, perturbed_layers
+from .capture import Captured
 
 Loss = Callable[[Any, Tensor], Tensor]
 Batches = tuple[Tensor, Tensor] | Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 Gradients = dict[str, Tensor]  # part of a Parameter → (draws, *shape)
 
-# What is computed at once: numbers in the gradients of one pass, and examples whose batches wait together.
-_NUMBERS, _EXAMPLES = 2**26, 4096
+# Numbers in the gradients (or in the weights of their own that examples have) of one pass, and examples whose batches
+# wait together.
+_NUMBERS = {"cpu": 2**26, "cuda": 2**30}
+_EXAMPLES = {"cpu": 2**12, "cuda": 2**16}
 
 
 def parts(model: nn.Module) -> dict[str, tuple[str, slice]]:
     """What is averaged over: each Parameter that has a gradient, and each gate of an LSTM's weights apart."""
     made: dict[str, tuple[str, slice]] = {}
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         owner = model.get_submodule(name.rpartition(".")[0])
         if isinstance(owner, (nn.LSTM, nn.LSTMCell)) and parameter.shape[0] % 4 == 0:
             size = parameter.shape[0] // 4
             for i, gate in enumerate("ifco"):
                 made[f"{name}[{gate}]"] = (name, slice(i * size, (i + 1) * size))
-        elif parameter.requires_grad:
+        else:
             made[name] = (name, slice(None))
     return made
 
@@ -45,6 +50,7 @@ class Sampler:
     data: Batches
     generator: torch.Generator
     sub_batch: int = 1024
+    at_once: int | None = None  # at most so many draws in one vmap
     parts: dict[str, tuple[str, slice]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,33 +77,8 @@ class Sampler:
         made = torch.randint(2**62, (count,), generator=self.generator, device=self.generator.device)
         return made.to(self.device)
 
-    def draws(self, count: int, size: int, bases: int = 1, twice: bool = False) -> Iterator[tuple[Gradients, ...]]:
-        """Gradients of `count` batches of `size` examples, some at a time; `twice`: two draws on each batch."""
-        if bases < 1 or size % bases:
-            raise InvalidArgument(f"bases={bases}: a batch of {size} examples does not split into that many shares.")
-        for some in self.chunks(count, size):
-            x, y = self.batch(some, size)
-            yield tuple(self.gradients(x, y, bases) for _ in range(2 if twice else 1))
-
-    def chunks(self, count: int, size: int) -> list[int]:
-        """`count` batches of `size` examples, as many at once as memory is meant for."""
-        at_once = max(1, min(count, _NUMBERS // max(self.size, 1), _EXAMPLES // size))
-        return [min(at_once, count - done) for done in range(0, count, at_once)]
-
-    def gradients(self, x: Tensor, y: Tensor, bases: int) -> Gradients:
-        draws, size = x.shape[:2]
-        share = size // bases
-        total: Gradients = {}
-        for base in range(bases):
-            seed = self.seeds(draws)
-            for start in range(0, share, self.sub_batch):
-                rows = slice(base * share + start, base * share + min(start + self.sub_batch, share))
-                length = rows.stop - rows.start
-                part = self.under(seed, x[:, rows], y[:, rows], first=start)
-                for name, gradient in part.items():
-                    gradient = gradient * (length / size)
-                    total[name] = gradient if name not in total else total[name] + gradient
-        return {label: total[name][:, rows] for label, (name, rows) in self.parts.items()}
+    def point(self, size: int, bases: int = 1, own_weights: bool = False) -> "Point":
+        return Point(self, size, bases, own_weights)
 
     def under(self, seed: Tensor, x: Tensor, y: Tensor, sign_seed: Tensor | None = None, **fields: Any) -> Gradients:
         """The mean gradient of each batch under the draw of its seed."""
@@ -116,9 +97,70 @@ class Sampler:
         return {name: gradient.unsqueeze(0) for name, gradient in zip(leaves, made, strict=True)}
 
 
-def sampler(model: nn.Module, loss: Loss, data: Batches, generator: torch.Generator | None, sub_batch: int) -> Sampler:
+class Point:
+    """One batch size: gradients of batches of `size` examples, some batches at a time.
+
+    With `own_weights` each example forms weights of its own, so that fewer fit in memory.
+    """
+
+    def __init__(self, source: Sampler, size: int, bases: int, own_weights: bool) -> None:
+        if bases < 1 or size % bases:
+            raise InvalidArgument(f"bases={bases}: a batch of {size} examples does not split into that many shares.")
+        numbers, waiting = (table.get(source.device.type, table["cpu"]) for table in (_NUMBERS, _EXAMPLES))
+        self.source, self.size, self.bases = source, size, bases
+        self.sub_batch = min(source.sub_batch, size // bases)
+        if own_weights:
+            self.sub_batch = max(min(self.sub_batch, numbers // source.size), 1)
+        weights = source.size * (self.sub_batch if own_weights else 1)
+        self.at_once = max(1, min(numbers // weights, waiting // size, source.at_once or waiting))
+        self.gradients = Captured(self._gradients)
+
+    def draws(self, count: int, twice: bool = False) -> Iterator[tuple[Gradients, ...]]:
+        """Gradients of `count` batches, valid until the next are asked for; `twice`: two draws on each batch."""
+        for some in self.chunks(count):
+            x, y = self.source.batch(some, self.size)
+            made = self.gradients(x, y, self._seeds(some))
+            if not twice:
+                yield (made,)
+                continue
+            first = {name: gradient.clone() for name, gradient in made.items()}
+            yield first, self.gradients(x, y, self._seeds(some))
+
+    def chunks(self, count: int) -> list[int]:
+        """`count` batches in parts of as many as memory is meant for: equal ones, where a number not much smaller
+        divides the count, so that all of them can be replayed as one graph."""
+        most = min(self.at_once, count)
+        some = next((n for n in range(most, most // 2, -1) if count % n == 0), most)
+        return [min(some, count - done) for done in range(0, count, some)]
+
+    def _seeds(self, draws: int) -> Tensor:
+        return self.source.seeds(self.bases * draws).view(self.bases, draws)
+
+    def _gradients(self, x: Tensor, y: Tensor, seeds: Tensor) -> Gradients:
+        """The gradient of each batch, accumulated over its sub-batches."""
+        share = self.size // self.bases
+        total: Gradients = {}
+        for base, seed in enumerate(seeds.unbind(0)):
+            for start in range(0, share, self.sub_batch):
+                rows = slice(base * share + start, base * share + min(start + self.sub_batch, share))
+                part = self.source.under(seed, x[:, rows], y[:, rows], first=start)
+                for name, gradient in part.items():
+                    gradient = gradient * ((rows.stop - rows.start) / self.size)
+                    total[name] = gradient if name not in total else total[name].add_(gradient)
+        return {label: total[name][:, rows] for label, (name, rows) in self.source.parts.items()}
+
+
+def sampler(
+    model: nn.Module,
+    loss: Loss,
+    data: Batches,
+    generator: torch.Generator | None,
+    sub_batch: int,
+    at_once: int | None,
+) -> Sampler:
     if generator is None:
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
-    if sub_batch < 1:
-        raise InvalidArgument(f"sub_batch={sub_batch}: expected a number of examples ≥ 1.")
-    return Sampler(model, loss, data, generator, sub_batch)
+    for name, value in (("sub_batch", sub_batch), ("at_once", at_once)):
+        if value is not None and value < 1:
+            raise InvalidArgument(f"{name}={value}: expected a number ≥ 1.")
+    return Sampler(model, loss, data, generator, sub_batch, at_once)

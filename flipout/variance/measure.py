@@ -8,54 +8,52 @@ from torch import Tensor, nn
 from ..errors import InvalidArgument
 from ..nn.contexts import using
 from ..schemes import Scheme, scheme_of
-from .gradients import Batches, Gradients, Loss, Sampler, sampler
+from .gradients import Batches, Gradients, Loss, Point, sampler
 from .records import Measurements, Record, interval
 
 
 class Moments:
-    """Running mean and squared deviations of each entry, and the products of two draws on the same batches."""
+    """Streaming variances, averaged over the entries of each Parameter, and covariances of two draws on one batch.
+
+    Only the sum over the draws is kept for every entry; its deviations from a first draw keep cancellation away.
+    """
 
     def __init__(self) -> None:
         self.count = 0
-        self.mean: list[Gradients] = []
-        self.squares: list[Gradients] = []
-        self.products: Gradients = {}
+        self.origin: Gradients = {}
+        self.sums: list[Gradients] = []
+        self.squares: list[dict[str, Tensor]] = []
+        self.products: dict[str, Tensor] = {}
 
     def add(self, draws: tuple[Gradients, ...]) -> None:
-        """Chan's update with a chunk of draws; a pair of draws has its co-moment kept too."""
-        if not self.mean:
-            zero = [{name: torch.zeros_like(g[0], dtype=torch.float64) for name, g in one.items()} for one in draws]
-            self.mean, self.squares = zero, [{n: v.clone() for n, v in one.items()} for one in zero]
-            self.products = {name: value.clone() for name, value in zero[0].items()} if len(draws) == 2 else {}
-        added = len(next(iter(draws[0].values())))
-        total = self.count + added
-        for name in draws[0]:
-            chunk = [one[name].double() for one in draws]
-            means = [c.mean(0) for c in chunk]
-            shift = [m - self.mean[i][name] for i, m in enumerate(means)]
-            weight = self.count * added / total
-            for i, values in enumerate(chunk):
-                self.squares[i][name] += (values - means[i]).square().sum(0) + shift[i].square() * weight
-            if self.products:
-                inner = ((chunk[0] - means[0]) * (chunk[1] - means[1])).sum(0)
-                self.products[name] += inner + shift[0] * shift[1] * weight
-            for i in range(len(draws)):
-                self.mean[i][name] += shift[i] * (added / total)
-        self.count = total
+        if not self.sums:
+            self.origin = {name: gradient[0].clone() for name, gradient in draws[0].items()}
+            self.sums = [{} for _ in draws]
+            self.squares = [{} for _ in draws]
+        for name, origin in self.origin.items():
+            apart = [one[name] - origin for one in draws]
+            for deviation, sums, squares in zip(apart, self.sums, self.squares, strict=True):
+                _add(sums, name, deviation.sum(0, dtype=torch.float64))
+                _add(squares, name, torch.linalg.vector_norm(deviation, dtype=torch.float64).square())
+            if len(draws) == 2:
+                _add(self.products, name, (apart[0].double() * apart[1]).sum())
+        self.count += len(next(iter(draws[0].values())))
 
     def variance(self) -> dict[str, float]:
         """Unbiased, averaged over entries (and over the two draws)."""
-        return {
-            name: sum(_average(squares[name]) for squares in self.squares) / len(self.squares) / (self.count - 1)
-            for name in self.squares[0]
-        }
+        each = [self._average(squares, sums, sums) for squares, sums in zip(self.squares, self.sums, strict=True)]
+        return {name: sum(one[name] for one in each) / len(each) for name in self.origin}
 
     def covariance(self) -> dict[str, float]:
-        return {name: _average(products) / (self.count - 1) for name, products in self.products.items()}
+        return self._average(self.products, *self.sums) if self.products else {}
+
+    def _average(self, products: dict[str, Tensor], one: Gradients, other: Gradients) -> dict[str, float]:
+        made = {name: product - (one[name] * other[name]).sum() / self.count for name, product in products.items()}
+        return {name: float(value) / (self.count - 1) / self.origin[name].numel() for name, value in made.items()}
 
 
-def _average(entries: Tensor) -> float:
-    return float(entries.mean())
+def _add(totals: dict[str, Tensor], name: str, value: Tensor) -> None:
+    totals[name] = value if name not in totals else totals[name].add_(value)
 
 
 def measure(
@@ -69,6 +67,7 @@ def measure(
     repeats: int | Callable[[int], int] = 50,
     generator: torch.Generator | None = None,
     sub_batch: int = 1024,
+    at_once: int | None = None,
     bases: int | Callable[[int], int] = 1,
     split: bool = False,
     progress: Callable[[Iterable], Iterable] = iter,
@@ -79,27 +78,34 @@ def measure(
     function (size, generator) → (inputs, targets). Each estimate takes `draws` fresh batches and draws; `repeats`
     estimates give the 90 % t interval. Batches above `sub_batch` are accumulated, so memory does not grow with them;
     their sub-batches share one base unless `bases` says otherwise. `repeats` and `bases` may depend on the batch size.
+    Small batches are measured many draws at a time by `vmap`, `at_once` of them at most: 1 for a model that cannot.
+    `progress` wraps the list of (scheme, batch size, repeat) that is gone through, as `tqdm` or `rich`'s `track` would.
     `split` also measures the data and estimation terms of the paper's equation (6), by two draws on each batch.
     """
     if draws < 2:
         raise InvalidArgument(f"draws={draws}: a variance needs at least 2.")
-    source = sampler(model, loss, data, generator, sub_batch)
-    points = [(scheme_of(scheme), size) for scheme in schemes for size in batch_sizes]
-    records = []
-    for scheme, size in progress(points):
-        count = repeats(size) if callable(repeats) else repeats
-        shares = bases(size) if callable(bases) else bases
-        if size < 1 or count < 1:
-            raise InvalidArgument(f"batch size {size} with {count} repeats: expected at least 1 of each.")
+    source = sampler(model, loss, data, generator, sub_batch, at_once)
+    repeats_at, bases_at = ((value if callable(value) else lambda _, value=value: value) for value in (repeats, bases))
+    for size in batch_sizes:
+        if size < 1 or repeats_at(size) < 1:
+            raise InvalidArgument(f"batch size {size} with {repeats_at(size)} repeats: expected at least 1 of each.")
+    ways = [scheme_of(scheme) for scheme in schemes]
+    steps = ((scheme, size, i) for scheme in ways for size in batch_sizes for i in range(repeats_at(size)))
+    records, estimates, point = [], [], None
+    for scheme, size, i in progress(list(steps)):
+        if i == 0:
+            point, estimates = source.point(size, bases_at(size), scheme.own_weights), []
+        assert point is not None
         with using(model, scheme=scheme):
-            estimates = [_estimate(source, draws, size, shares, split) for _ in range(count)]
-        records += _records(scheme, size, draws, shares, estimates)
+            estimates.append(_estimate(point, draws, split))
+        if i + 1 == repeats_at(size):
+            records += _records(scheme, size, draws, bases_at(size), estimates)
     return Measurements(records)
 
 
-def _estimate(source: Sampler, draws: int, size: int, bases: int, split: bool) -> Moments:
+def _estimate(point: Point, draws: int, split: bool) -> Moments:
     moments = Moments()
-    for some in source.draws(draws, size, bases, twice=split):
+    for some in point.draws(draws, twice=split):
         moments.add(some)
     return moments
 

@@ -1,4 +1,4 @@
-"""Tidy records of measured variances: intervals, fits, files, a figure."""
+"""Tidy records of measured variances: intervals, curves, files, a figure."""
 
 import csv
 import io
@@ -11,15 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-
-def t_quantile(probability: float, freedom: int) -> float:
-    """Student's t: with t = √ν tan θ its density is proportional to cos^(ν−1) θ."""
-    angle = np.linspace(-np.pi / 2, np.pi / 2, 200_001)
-    density = np.cos(angle) ** (freedom - 1) if freedom > 1 else np.ones_like(angle)
-    mass = np.concatenate(([0.0], np.cumsum((density[1:] + density[:-1]) / 2)))
-    return float(math.sqrt(freedom) * np.tan(np.interp(probability, mass / mass[-1], angle)))
+from .fits import Curve, Fit, Slope
+from .student import t_quantile
 
 
 def interval(values: Iterable[float], level: float = 0.9) -> tuple[float, float, float, float]:
@@ -50,20 +44,14 @@ class Record:
     data_term: float | None = None  # of the paper's equation (6); None where it was not asked for
     estimation_term: float | None = None
 
+    @property
+    def value(self) -> float:
+        return self.variance
 
-@dataclass(frozen=True)
-class Fit:
-    """variance = a + b / N, by least squares weighted with the errors, and how well it fits."""
-
-    parameter: str
-    scheme: str
-    a: float
-    a_error: float
-    b: float
-    b_error: float
-    chi2: float
-    freedom: int
-    p: float  # of a χ² at least as large, were the form exact
+    @property
+    def freedom(self) -> int:
+        """Of the error."""
+        return self.repeats - 1
 
 
 class Measurements:
@@ -82,16 +70,18 @@ class Measurements:
 
     def curves(self) -> dict[tuple[str, str], "Measurements"]:
         """(Parameter, scheme) → its records by batch size."""
-        names = dict.fromkeys((r.parameter, r.scheme) for r in self.records)
-        return {
-            (parameter, scheme): Measurements(
-                sorted(self.select(parameter=parameter, scheme=scheme), key=lambda r: r.batch_size)
-            )
-            for parameter, scheme in names
-        }
+        found: dict[tuple[str, str], list[Record]] = {}
+        for record in self.records:
+            found.setdefault((record.parameter, record.scheme), []).append(record)
+        return {name: Measurements(sorted(some, key=lambda r: r.batch_size)) for name, some in found.items()}
 
     def fit(self) -> list[Fit]:
-        return [_fit(*name, curve.records) for name, curve in self.curves().items()]
+        """a + b / N through each curve."""
+        return [Curve.of(*name, curve.records).fit() for name, curve in self.curves().items()]
+
+    def slope(self) -> list[Slope]:
+        """The log-log slope of each curve over all its batch sizes: −1 where the variance falls as 1/N."""
+        return [Curve.of(*name, curve.records).slope() for name, curve in self.curves().items()]
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [asdict(record) for record in self.records]
@@ -120,22 +110,6 @@ class Measurements:
         from .figures import figure
 
         return figure(self, path, predictions)
-
-
-def _fit(parameter: str, scheme: str, records: tuple[Record, ...]) -> Fit:
-    size = np.array([r.batch_size for r in records], dtype=np.float64)
-    value = np.array([r.variance for r in records])
-    error = np.array([r.error for r in records])
-    if len(records) < 2 or not np.isfinite(error).all():
-        raise ValueError(f"{parameter}, {scheme}: a fit needs two batch sizes and repeats ≥ 2 at each.")
-    form = np.stack((np.ones_like(size), 1 / size), 1) / error[:, None]
-    covariance = np.linalg.inv(form.T @ form)
-    a, b = covariance @ form.T @ (value / error)
-    chi2, freedom = float((((a + b / size - value) / error) ** 2).sum()), len(records) - 2
-    halves = torch.tensor([freedom / 2, chi2 / 2], dtype=torch.float64)
-    p = float(torch.special.gammaincc(*halves)) if freedom else 1.0
-    a_error, b_error = np.sqrt(np.diag(covariance))
-    return Fit(parameter, scheme, float(a), float(a_error), float(b), float(b_error), chi2, freedom, p)
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> None:

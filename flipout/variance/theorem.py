@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..errors import InvalidArgument
 from ..nn.contexts import using
 from ..schemes import Flipout
-from .gradients import Batches, Gradients, Loss, Sampler, sampler
+from .gradients import Batches, Gradients, Loss, Point, Sampler, sampler
 from .measure import Moments
 from .records import interval
 
@@ -33,12 +33,13 @@ class Decomposition:
     gamma: Term
     both: Term  # β + γ, whose errors are not independent
 
-    def predict(self, scheme: str, batch_size: int) -> Term:
-        """The variance of the mean gradient of a batch under 'independent', 'shared' or 'flipout'."""
+    def predict(self, scheme: str, batch_size: int, bases: int = 1) -> Term:
+        """The variance of the mean gradient of a batch under 'independent', 'shared' or 'flipout'; with several
+        `bases`, for equal shares of the batch each."""
         rest = {"independent": Term(0.0, 0.0), "shared": self.both, "flipout": self.gamma}
         if scheme not in rest:
             raise InvalidArgument(f"predict({scheme!r}): the theorem speaks of {', '.join(rest)}.")
-        share = (batch_size - 1) / batch_size
+        share = (batch_size / bases - 1) / batch_size
         value = self.alpha.value / batch_size + share * rest[scheme].value
         return Term(value, ((self.alpha.error / batch_size) ** 2 + (share * rest[scheme].error) ** 2) ** 0.5)
 
@@ -58,60 +59,65 @@ def decompose(
     examples: int = 20_000,
     generator: torch.Generator | None = None,
     sub_batch: int = 1024,
+    at_once: int | None = None,
     progress: Callable[[Iterable], Iterable] = iter,
 ) -> list[Decomposition]:
     """Unbiased estimates of α, β, γ for each Parameter of a perturbed model, frozen as it is.
 
-    α is the variance over `examples` single examples. β and γ come from products of the mean gradients of two separate
-    batches of `batch_size` examples, each batch under one weight: the same weight for both (E), the same ΔŴ under other
-    signs (E′), another ΔŴ (E″). Then β = E − E′ and γ = E′ − E″, averaged over `pairs` of batches.
+    α is the variance over `examples` single examples. β + γ and γ are covariances between two separate batches of
+    `batch_size` examples: of their mean gradients under one weight for both, and under one ΔŴ with signs of its own for
+    every example. Each is the mean over `pairs` of batches of a product, less the product with another ΔŴ.
     """
     if pairs < 2 or examples < 40:
         raise InvalidArgument(f"pairs={pairs}, examples={examples}: standard errors need at least 2 and 40.")
-    source = sampler(model, loss, data, generator, sub_batch)
+    source = sampler(model, loss, data, generator, sub_batch, at_once)
     with using(model, scheme=Flipout()):
-        estimates = [_alpha(source, examples // 20) for _ in progress(range(20))]
-        products = [
-            one for some in progress(source.chunks(pairs, batch_size)) for one in _products(source, some, batch_size)
-        ]
+        single, batches = source.point(1), source.point(batch_size)
+        estimates = [_alpha(single, examples // 20) for _ in progress(range(20))]
+        found = [_covariances(source, some, batch_size) for some in progress(batches.chunks(pairs))]
     made = []
     for name in source.parts:
+        both, gamma = (torch.cat([one[i][name] for one in found]).tolist() for i in range(2))
         terms = {
             "alpha": [one[name] for one in estimates],
-            "beta": [same[name] - flipped[name] for same, flipped, _ in products],
-            "gamma": [flipped[name] - apart[name] for _, flipped, apart in products],
-            "both": [same[name] - apart[name] for same, _, apart in products],
+            "beta": [b - g for b, g in zip(both, gamma, strict=True)],
+            "gamma": gamma,
+            "both": both,
         }
         made.append(Decomposition(name, **{key: Term(*interval(values)[:2]) for key, values in terms.items()}))
     return made
 
 
-def _alpha(source: Sampler, examples: int) -> dict[str, float]:
+def _alpha(single: Point, examples: int) -> dict[str, float]:
     moments = Moments()
-    for some in source.draws(examples, 1):
+    for some in single.draws(examples):
         moments.add(some)
     return moments.variance()
 
 
-Products = tuple[dict[str, float], dict[str, float], dict[str, float]]
+def _covariances(source: Sampler, pairs: int, size: int) -> tuple[Gradients, Gradients]:
+    """β + γ and γ from each pair of batches, averaged over the entries: (pairs,) for each Parameter."""
+    here, there = source.batch(pairs, size), source.batch(pairs, size)
+    base, other, signs, other_signs = (source.seeds(pairs) for _ in range(4))
 
+    def covariance(first: Gradients, same: Gradients, apart: Gradients) -> Gradients:
+        return {
+            label: (first[name][:, rows].double() * (same[name][:, rows].double() - apart[name][:, rows]))
+            .flatten(1)
+            .mean(1)
+            for label, (name, rows) in source.parts.items()
+        }
 
-def _products(source: Sampler, pairs: int, size: int) -> list[Products]:
-    """For each pair: averages over entries of G_x G_x′ under one weight, under other signs, and under another ΔŴ."""
-    here_batch, there_batch = source.batch(pairs, size), source.batch(pairs, size)
-    base, other_base, signs, other_signs, third_signs = (source.seeds(pairs) for _ in range(5))
+    def one_weight(batch: tuple[Tensor, Tensor], base: Tensor, signs: Tensor) -> Gradients:
+        return source.under(base, *batch, sign_seed=signs, rows=size)  # all rows are one example
 
-    def mean_gradients(batch: tuple[Tensor, Tensor], base: Tensor, signs: Tensor) -> Gradients:
-        made = source.under(base, *batch, sign_seed=signs, rows=size)  # all rows one example: one weight
-        return {label: made[name][:, rows].double() for label, (name, rows) in source.parts.items()}
+    def one_base(batch: tuple[Tensor, Tensor], base: Tensor, signs: Tensor) -> Gradients:
+        return source.under(base, *batch, sign_seed=signs)
 
-    here = mean_gradients(here_batch, base, signs)
-    averages = []
-    for seeds in ((base, signs), (base, other_signs), (other_base, third_signs)):
-        there = mean_gradients(there_batch, *seeds)
-        averages.append({name: (here[name] * there[name]).flatten(1).mean(1).tolist() for name in here})
-    same, flipped, apart = averages
-    return [
-        ({n: same[n][i] for n in here}, {n: flipped[n][i] for n in here}, {n: apart[n][i] for n in here})
-        for i in range(pairs)
-    ]
+    both = covariance(one_weight(here, base, signs), one_weight(there, base, signs), one_weight(there, other, signs))
+    first, same, apart = (
+        one_base(here, base, signs),
+        one_base(there, base, other_signs),
+        one_base(there, other, other_signs),
+    )
+    return both, covariance(first, same, apart)

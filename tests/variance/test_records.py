@@ -1,19 +1,12 @@
-"""Intervals, fits and files."""
+"""Intervals, curves and files."""
 
 import math
 
-import numpy as np
 import pytest
 from scipy import stats
 
 from flipout.variance import Measurements, Record
-from flipout.variance.records import interval, t_quantile
-
-
-@pytest.mark.parametrize("freedom", [1, 2, 4, 49, 500])
-@pytest.mark.parametrize("probability", [0.05, 0.5, 0.95, 0.995])
-def test_t_quantile(freedom: int, probability: float) -> None:
-    assert t_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=1e-5, abs=1e-9)
+from flipout.variance.records import interval
 
 
 def test_interval() -> None:
@@ -27,17 +20,15 @@ def record(size: int, variance: float, error: float, scheme: str = "flipout") ->
     return Record("w", scheme, size, variance, error, variance - error, variance + error, 10, 5)
 
 
-def test_fit_recovers_the_form_and_rejects_another() -> None:
-    rng = np.random.default_rng(0)
-    sizes = [1, 2, 4, 8, 16, 32, 64]
-    truth = [0.3 + 5 / n for n in sizes]
-    exact = Measurements(record(n, v + 0.01 * v * rng.normal(), 0.01 * v) for n, v in zip(sizes, truth, strict=True))
-    (fit,) = exact.fit()
-    assert abs(fit.a - 0.3) < 4 * fit.a_error
-    assert abs(fit.b - 5) < 4 * fit.b_error
-    assert fit.p > 1e-3
-    (wrong,) = Measurements(record(n, 5 / n**0.5, 0.01) for n in sizes).fit()
-    assert wrong.p < 1e-6
+def test_curves() -> None:
+    made = Measurements([record(4, 0.5, 0.1), record(1, 3.0, 0.1, "shared"), record(1, 2.0, 0.1)])
+    curves = {name: [r.batch_size for r in curve] for name, curve in made.curves().items()}
+    assert curves == {("w", "flipout"): [1, 4], ("w", "shared"): [1]}
+
+
+def test_a_record_is_an_estimate() -> None:
+    made = record(4, 0.5, 0.1)
+    assert (made.value, made.error, made.freedom) == (0.5, 0.1, 4)
 
 
 def test_files(tmp_path) -> None:

@@ -1,0 +1,92 @@
+"""Who computes: an eager definition, or a kernel that is registered over it.
+
+The eager code is the definition and runs everywhere. A kernel replaces one definition, by its name, where it fits.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from .errors import BackendUnavailable, InvalidArgument
+
+Backend = Literal["auto", "eager", "triton"]
+# Triton's interpreter runs kernels on a CPU, slowly; a process that starts with this asks for it everywhere.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class _Kernel(NamedTuple):
+    call: Callable[..., Any]
+    fits: Callable[..., bool]
+
+
+_kernels: dict[str, _Kernel] = {}
+_offered: list[str] = []  # modules of kernels that nobody needed so far
+_refused: list[str] = []  # why some of them could not be imported
+_requested: Backend = "auto"
+
+
+def register(name: str, kernel: Callable[..., Any], fits: Callable[..., bool]) -> None:
+    """Let `kernel` replace the eager definition `name` where `fits(tensor, …)`, with what `chosen` was told."""
+    _kernels[name] = _Kernel(kernel, fits)
+
+
+def offer(module: str) -> None:
+    """A module that registers kernels when it is imported: at the first tensor that one of them may serve."""
+    _offered.append(module)
+
+
+def chosen(name: str, tensor: Tensor, *about: Any) -> Callable[..., Any] | None:
+    """The kernel to use for the definition `name` on this tensor, or None: use the definition itself.
+
+    The automatic choice leaves what torch.compile traces to the compiler, which fuses the eager code.
+    """
+    if _requested == "eager":
+        return None
+    if _requested == "auto" and (not (tensor.is_cuda or _INTERPRETED) or torch.compiler.is_compiling()):
+        return None
+    if _offered:
+        _import_offered()
+    kernel = _kernels.get(name)
+    if kernel is not None and kernel.fits(tensor, *about):
+        return kernel.call
+    if _requested == "auto":
+        return None
+    given = ", ".join(map(str, (f"a tensor on {tensor.device}", *about)))
+    why = "".join(f" {reason}" for reason in _refused)
+    raise BackendUnavailable(
+        f"backend '{_requested}' was requested, but has no kernel for '{name}' with {given}.{why} Kernels serve CUDA "
+        "tensors, or any in Triton's interpreter (TRITON_INTERPRET=1 before the process starts). Move the model to a "
+        "CUDA device, or use flipout.backend.using('auto'), which falls back to the eager code."
+    )
+
+
+def _import_offered() -> None:
+    while _offered:
+        module = _offered.pop()
+        try:
+            import_module(module)
+        except ImportError as error:
+            _refused.append(f"{module} cannot be imported: {error}.")
+
+
+@contextmanager
+def using(backend: Backend) -> Iterator[None]:
+    """Inside: 'eager' uses no kernels, 'triton' fails where a kernel cannot serve, 'auto' takes those that fit.
+
+    In all threads, for backward passes run in threads of their own.
+    """
+    global _requested
+    if backend not in get_args(Backend):
+        raise InvalidArgument(f"backend={backend!r}: expected one of {', '.join(map(repr, get_args(Backend)))}.")
+    if backend == "triton":
+        _import_offered()  # here and not inside of a trace
+    before, _requested = _requested, backend
+    try:
+        yield
+    finally:
+        _requested = before

@@ -1,0 +1,135 @@
+"""flipout list | run | report"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Generic, TypeVar
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import FlipoutError, InvalidArgument
+from .catalogue import EXPERIMENTS
+from .experiment import Config, Preset
+from .page import write_page
+from .results import MUST_HOLD, Result
+
+USAGE = """usage: flipout COMMAND
+
+  flipout list                       every experiment, and what each costs
+  flipout run NAME --preset quick    run one; `flipout run NAME --help` shows its settings
+  flipout report RUN...              one self-contained HTML page of finished runs
+"""
+C = TypeVar("C", bound=Config)
+
+
+@dataclass(frozen=True)
+class Options(Generic[C]):
+    config: Annotated[C, tyro.conf.arg(name="")]
+    preset: Preset = "quick"
+    """smoke: seconds; quick: embedded data, minutes on two CPU cores; paper: the paper's own setting."""
+    out: Path | None = None
+    """The run's folder; runs/NAME-PRESET unless given."""
+    resume: bool = False
+    """Go on with the run in that folder, or start it where there is none."""
+    tensorboard: bool = False
+    """Log the metrics for TensorBoard too, in the run's folder."""
+
+
+@dataclass(frozen=True)
+class Report:
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of finished runs."""
+    out: Path = Path("report.html")
+    """The page to write."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    command, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    rest = rest[:-1]
+    commands = {"list": list_experiments, "run": run, "report": report}
+    if command not in commands:
+        asked = command in ("", "-h", "--help")
+        print(USAGE if asked else f"flipout: there is no command {command!r}.\n\n{USAGE}", end="")
+        return 0 if asked else 2
+    try:
+        return commands[command](rest)
+    except FlipoutError as error:
+        print(f"flipout: {error}", file=sys.stderr)
+        return 2
+
+
+def list_experiments(arguments: Sequence[str]) -> int:
+    if arguments and arguments[0] not in ("-h", "--help"):
+        raise InvalidArgument(f"flipout list takes no arguments; {' '.join(arguments)!r} given.")
+    for experiment in EXPERIMENTS.values():
+        costs = "; ".join(f"{preset}: {cost}" for preset, cost in experiment.costs.items())
+        print(f"{experiment.name}\n    {experiment.title}\n    {costs}")
+    return 0
+
+
+def run(arguments: Sequence[str]) -> int:
+    name = arguments[0] if arguments else ""
+    if name in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    if name not in EXPERIMENTS:
+        raise InvalidArgument(f"flipout run {name}: expected the name of an experiment: {', '.join(EXPERIMENTS)}.")
+    experiment = EXPERIMENTS[name]
+    default = experiment.config(_preset(arguments))
+    options = tyro.cli(
+        Options[type(default)],
+        prog=f"flipout run {name}",
+        description=f"{experiment.title}. {experiment.claim}",
+        default=Options(default, _preset(arguments)),  # pyright: ignore[reportArgumentType]
+        args=list(arguments[1:]),
+    )
+    folder = options.out or Path("runs") / f"{name}-{options.preset}"
+    try:
+        result = experiment.run(
+            options.config, folder, preset=options.preset, resume=options.resume, tensorboard=options.tensorboard
+        )
+    except KeyboardInterrupt:
+        again = " ".join(["flipout run", *(word for word in arguments if word != "--resume"), "--resume"])
+        print(f"\nStopped. What was finished is in {folder}; go on with:\n  {again}", file=sys.stderr)
+        return 130
+    show(result, folder)
+    return 1 if result.broken else 0
+
+
+def report(arguments: Sequence[str]) -> int:
+    options = tyro.cli(Report, prog="flipout report", description="One page of finished runs.", args=list(arguments))
+    if not options.runs:
+        raise InvalidArgument("flipout report: expected at least one folder of a finished run: flipout report runs/*")
+    write_page(options.runs, options.out)
+    print(f"The report is in {options.out}")
+    return 0
+
+
+def show(result: Result, folder: Path) -> None:
+    table = Table(title=result.title, title_justify="left", box=None, pad_edge=False)
+    for head in ("", "claim", "measured", "interval", "kind"):
+        table.add_column(head, overflow="fold", justify="right" if head == "measured" else "left")
+    for check in sorted(result.checks, key=lambda check: check.kind != MUST_HOLD):
+        interval = "" if check.interval is None else "{:.3g} … {:.3g}".format(*check.interval)
+        kind = check.kind.replace("_", " ")
+        value = "not finite" if check.value is None else f"{check.value:.4g}"
+        table.add_row("✓" if check.holds else "✗", check.claim, value, interval, kind)
+    console = Console()
+    console.print(table)
+    held = sum(check.holds for check in result.checks)
+    console.print(f"{held} of {len(result.checks)} claims hold. The run is in {folder}", highlight=False)
+    for check in result.broken:
+        console.print(f"must hold, and does not: {check.claim}", style="bold red", highlight=False)
+
+
+def _preset(arguments: Sequence[str]) -> str:
+    """The preset decides the defaults of all other settings, so it is looked for before they are read."""
+    for i, word in enumerate(arguments):
+        if word == "--preset" and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if word.startswith("--preset="):
+            return word.partition("=")[2]
+    return "quick"

@@ -1,0 +1,80 @@
+"""An experiment: a claim of the paper, settings at three prices, and the work."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import InvalidArgument
+from .environment import device_of
+from .progress import Progress
+from .results import Check, Number, Result
+from .runs import Run, opened
+
+Preset = Literal["smoke", "quick", "paper"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What every experiment has; each adds its own settings."""
+
+    seed: int = 0
+    device: str = "auto"  # auto (CUDA where there is one), cpu, cuda, cuda:1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    setting: str
+    measured: Mapping[str, Number]
+    paper: Mapping[str, Number]
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    name: str
+    title: str
+    claim: str
+    presets: Mapping[Preset, Config]
+    costs: Mapping[Preset, str]
+    work: Callable[[Any, Run], Outcome]
+
+    def config(self, preset: str) -> Config:
+        if preset not in self.presets:
+            raise InvalidArgument(f"{self.name} has no preset {preset!r}: use one of {', '.join(self.presets)}.")
+        return self.presets[preset]  # pyright: ignore[reportArgumentType]
+
+    def run(
+        self,
+        config: Config,
+        folder: Path,
+        *,
+        preset: str,
+        resume: bool = False,
+        tensorboard: bool = False,
+        progress: Progress | None = None,
+    ) -> Result:
+        settings = {
+            "experiment": self.name,
+            "preset": preset,
+            **asdict(config),
+            "device": str(device_of(config.device)),
+        }
+        with (
+            progress or Progress() as shown,
+            opened(folder, settings, resume=resume, tensorboard=tensorboard, progress=shown) as run,
+        ):
+            found = self.work(config, run)
+            result = Result(
+                experiment=self.name,
+                preset=preset,
+                title=self.title,
+                claim=self.claim,
+                setting=found.setting,
+                measured=found.measured,
+                paper=found.paper,
+                checks=found.checks,
+                figures=tuple(run.figures),
+            )
+            run.write(result)
+        return result

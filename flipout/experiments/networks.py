@@ -1,0 +1,55 @@
+"""The networks of the paper's appendix, their layers named as in its figures."""
+
+from collections import OrderedDict
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+def fc(inputs: int, hidden: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Fully connected, with ReLU between the layers: fc1, fc2, …"""
+    layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
+    for i, (width, following) in enumerate(pairwise((inputs, *hidden, classes)), 1):
+        if i > 1:
+            layers[f"relu{i - 1}"] = nn.ReLU()
+        layers[f"fc{i}"] = nn.Linear(width, following)
+    return nn.Sequential(OrderedDict(layers))
+
+
+def convgg(classes: int, width: float = 1.0, channels: int = 3) -> nn.Sequential:
+    """VGG16 for 32×32 pictures without batch-norm and without dropout: conv1 … conv13, fc1 (512 → 4096), fc2, fc3.
+
+    `width` scales every layer but the last, for networks that a CPU can try.
+    """
+    layers: dict[str, nn.Module] = {}
+    number = 0
+    for block, widths in enumerate(VGG16, 1):
+        for full in widths:
+            number += 1
+            out = max(int(full * width), 1)
+            layers[f"conv{number}"] = nn.Conv2d(channels, out, 3, padding=1)
+            layers[f"relu{number}"] = nn.ReLU()
+            channels = out
+        layers[f"pool{block}"] = nn.MaxPool2d(2, ceil_mode=True)
+    layers["flatten"] = nn.Flatten()
+    hidden = max(int(4096 * width), 1)
+    for i, (size, following) in enumerate(pairwise((channels, hidden, hidden, classes)), 1):
+        layers[f"fc{i}"] = nn.Linear(size, following)
+        if i < 3:
+            layers[f"relu{13 + i}"] = nn.ReLU()
+    made = nn.Sequential(OrderedDict(layers))
+    for layer in made:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+    return made
+
+
+def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor, batch: int = 2000) -> float:
+    with torch.no_grad():
+        right = sum(int((model(a).argmax(1) == b).sum()) for a, b in zip(x.split(batch), y.split(batch), strict=True))
+    return right / len(x)

@@ -1,0 +1,80 @@
+"""How far a run is: bars with the time left on a terminal, a plain line now and then elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO, TypeVar
+
+Item = TypeVar("Item")
+_SILENT = 1.0  # seconds before anything is said
+_BETWEEN = 5.0  # seconds between two plain lines
+
+
+class Progress:
+    """`with Progress() as progress: for item in progress.track(items, "train"): …`; loops may nest."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self.bars: Any = None
+
+    def __enter__(self) -> "Progress":
+        if self.stream.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bars
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
+            self.bars = Bars(*columns, console=Console(file=self.stream))
+            self.bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bars is not None:
+            self.bars.stop()
+            self.bars = None
+
+    def say(self, line: str) -> None:
+        if self.bars is not None:
+            self.bars.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=self.stream, flush=True)
+
+    def track(
+        self, items: Iterable[Item], title: str, weight: Callable[[Item], float] = lambda _: 1.0, most: bool = False
+    ) -> Iterator[Item]:
+        """The items; `weight` says what share of the time each is expected to take. With `most` the loop is likely to
+        end before they do, and nobody knows when."""
+        listed = list(items)
+        total = sum(map(weight, listed))
+        task = None if self.bars is None else self.bars.add_task(title, total=None if most else total)
+        started = spoke = time.monotonic()
+        done = 0.0
+        try:
+            for item in listed:
+                yield item
+                done += weight(item)
+                now = time.monotonic()
+                if task is not None:
+                    self.bars.update(task, completed=done)
+                elif now - started > _SILENT and (now - spoke > _BETWEEN or done >= total):
+                    spoke = now
+                    left = (now - started) * (total - done) / max(done, 1e-9)
+                    share = "" if most else f"{done / max(total, 1e-9):4.0%}, "
+                    rest = "" if most else f", {_clock(left)} left"
+                    self.say(f"{title}: {share}{_clock(now - started)} passed{rest}")
+        finally:
+            if task is not None and self.bars is not None:
+                self.bars.update(task, completed=total)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

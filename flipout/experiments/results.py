@@ -1,0 +1,89 @@
+"""What an experiment found: numbers beside the paper's, and claims that hold or not."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import DataError
+from ..variance.records import write_whole
+
+Number = float | int | str
+MUST_HOLD, REPORTED = "must_hold", "reported"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A claim as a testable statement. One that must hold is theory: its failure is a bug."""
+
+    claim: str
+    kind: Literal["must_hold", "reported"]
+    value: float | None  # None: not finite
+    interval: tuple[float, float] | None
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Two files in the run's folder: figures/<name>.svg and .png."""
+
+    name: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """`measured` and `paper` share their keys wherever the paper has a number of its own."""
+
+    experiment: str
+    preset: str
+    title: str
+    claim: str
+    setting: str  # data, network, how it was trained: what a reader needs to judge the numbers
+    measured: Mapping[str, Number]
+    paper: Mapping[str, Number]
+    checks: tuple[Check, ...]
+    figures: tuple[Figure, ...] = ()
+
+    @property
+    def broken(self) -> list[Check]:
+        """Claims of theory that do not hold."""
+        return [check for check in self.checks if check.kind == MUST_HOLD and not check.holds]
+
+    def write(self, path: Path) -> None:
+        write_whole(path, to_json(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> "Result":
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            checks = [
+                {**c, "interval": None if c["interval"] is None else tuple(c["interval"])} for c in held["checks"]
+            ]
+            parts = {
+                "checks": tuple(Check(**check) for check in checks),
+                "figures": tuple(Figure(**figure) for figure in held["figures"]),
+            }
+            return cls(**{**held, **parts})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path} is not the result of a run ({type(error).__name__}: {error}). Give the folder of a finished "
+                "run, as `flipout run NAME` leaves it, or finish this one with --resume."
+            ) from error
+
+
+def to_json(content: Any) -> str:
+    """JSON that every reader takes: infinities and NaN, which it cannot say, are null."""
+    return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return content

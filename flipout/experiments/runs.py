@@ -1,0 +1,203 @@
+"""A run is a folder of finished pieces of work, so that it can be stopped at any moment and taken up again.
+
+Every piece has a name; its randomness comes from the run's seed and that name alone, and its outcome is a file that
+appears whole or not at all. Taking a run up again skips the pieces that are there and makes the others as before.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..errors import RunError
+from ..variance.records import write_whole
+from .environment import environment
+from .progress import Progress
+from .results import Figure, Result, to_json
+
+CONFIG, ENVIRONMENT, METRICS, RESULT = "config.json", "environment.json", "metrics.jsonl", "result.json"
+LOCK = ".lock"
+
+
+@dataclass
+class Run:
+    folder: Path
+    seed: int
+    device: torch.device
+    progress: Progress
+    board: Any = None  # a SummaryWriter of TensorBoard
+    figures: list[Figure] = field(default_factory=list)
+    _piece: str = ""
+    _started: float = field(default_factory=time.monotonic)
+
+    def piece(self, name: str, make: Callable[[], Any]) -> Any:
+        """make(), whose outcome JSON can hold; once."""
+        path = self._path(name, ".json")
+        if not path.exists():
+            with self._working_on(name):
+                write_whole(path, to_json(make()))
+        return json.loads(path.read_text())
+
+    def tensors(self, name: str, make: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """make(), tensors by name; once."""
+        path = self._path(name, ".safetensors")
+        if not path.exists():
+            with self._working_on(name):
+                fresh = path.with_name(path.name + ".new")
+                save_file({key: value.detach().cpu().contiguous() for key, value in make().items()}, fresh)
+                fresh.replace(path)
+        return {key: value.to(self.device) for key, value in load_file(path).items()}
+
+    def generator(self, name: str) -> torch.Generator:
+        """The randomness of a piece of work, from the seed and its name."""
+        return torch.Generator().manual_seed(self.seed_of(name))
+
+    def seed_of(self, name: str) -> int:
+        return int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:7], "big")
+
+    def log(self, step: int, **metrics: float) -> None:
+        line = {"piece": self._piece, "step": step, **metrics}
+        with (self.folder / METRICS).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        self._to_board(line)
+
+    def draw(self, name: str, caption: str, figure: Any) -> None:
+        """A figure of matplotlib as SVG and PNG."""
+        (self.folder / "figures").mkdir(exist_ok=True)
+        for suffix in (".svg", ".png"):
+            path = self.folder / "figures" / (name + suffix)
+            fresh = path.with_name(f"{name}.new{suffix}")
+            figure.savefig(fresh, dpi=160, metadata={"Date": None} if suffix == ".svg" else None)
+            fresh.replace(path)
+        self.figures.append(Figure(name, caption))
+
+    def write(self, result: Result) -> None:
+        result.write(self.folder / RESULT)
+        self.spend()
+
+    def spend(self) -> None:
+        """Note the time that this session has taken so far."""
+        path = self.folder / ENVIRONMENT
+        held = json.loads(path.read_text())
+        held["sessions"][-1]["seconds"] = round(time.monotonic() - self._started, 1)
+        write_whole(path, to_json(held))
+
+    def _path(self, name: str, suffix: str) -> Path:
+        return self.folder / "pieces" / (name.replace("/", ".") + suffix)
+
+    @contextmanager
+    def _working_on(self, name: str) -> Iterator[None]:
+        self._piece = name
+        (self.folder / "pieces").mkdir(exist_ok=True)
+        yield
+        self._piece = ""
+        self.spend()
+
+    def _to_board(self, line: Mapping[str, Any]) -> None:
+        if self.board is not None:
+            for key, value in line.items():
+                if key not in ("piece", "step"):
+                    self.board.add_scalar(f"{line['piece']}/{key}", value, line["step"])
+
+    def forget_unfinished(self) -> None:
+        """Drop the metrics of pieces that are not finished: they will be made, and logged, again."""
+        path = self.folder / METRICS
+        kept = []
+        for text in path.read_text().splitlines() if path.exists() else []:
+            try:
+                line = json.loads(text)
+            except ValueError:
+                break  # the last line of a process that was killed
+            if any(self._path(line["piece"], suffix).exists() for suffix in (".json", ".safetensors")):
+                kept.append(text + "\n")
+                self._to_board(line)
+        write_whole(path, "".join(kept))
+
+
+@contextmanager
+def opened(
+    folder: Path, settings: Mapping[str, Any], *, resume: bool, tensorboard: bool = False, progress: Progress
+) -> Iterator[Run]:
+    """The run in `folder`, new or taken up again, for this process alone."""
+    settings = json.loads(to_json(settings))
+    device = torch.device(settings["device"])
+    _check(folder, settings, resume)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        board = _board(folder) if tensorboard else None
+        if not (folder / CONFIG).exists():
+            write_whole(folder / CONFIG, to_json(settings))
+        past = folder / ENVIRONMENT
+        sessions = json.loads(past.read_text())["sessions"] if past.exists() else []
+        now = {"started": datetime.now(UTC).isoformat(timespec="seconds"), "seconds": 0.0}
+        write_whole(past, to_json({**environment(device), "sessions": [*sessions, now]}))
+        run = Run(folder, settings["seed"], device, progress, board)
+        run.forget_unfinished()
+        try:
+            yield run
+        finally:
+            run.spend()
+            if board is not None:
+                board.close()
+
+
+def _check(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file: choose a folder with --out.")
+    if not (folder / CONFIG).exists():
+        others = [path.name for path in folder.iterdir() if path.name != LOCK] if folder.exists() else []
+        if others:
+            raise RunError(f"{folder} holds {others[0]} and no run: choose another folder with --out.")
+        return
+    if not resume:
+        state = "finished" if (folder / RESULT).exists() else "unfinished"
+        raise RunError(
+            f"{folder} already holds a run ({state}). Go on with it by --resume, choose another folder with --out, or "
+            "delete it."
+        )
+    held = json.loads((folder / CONFIG).read_text())
+    changed = [key for key in {**held, **settings} if held.get(key) != settings.get(key)]
+    if changed:
+        given = ", ".join(f"{key}: {settings.get(key)!r} given, {held.get(key)!r} there" for key in changed)
+        raise RunError(
+            f"--resume: the run in {folder} was started with other settings ({given}). Give the same ones, or start a "
+            "run of its own with --out."
+        )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(
+                f"Another process is working on the run in {folder}: wait for it, or choose another folder with --out."
+            ) from error
+        yield
+
+
+def _board(folder: Path) -> Any:
+    """A log for TensorBoard, begun afresh: what the run had logged is written to it again."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise RunError("--tensorboard needs the package tensorboard: pip install tensorboard.") from error
+    shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+    return SummaryWriter(os.fspath(folder / "tensorboard"))

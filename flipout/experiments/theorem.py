@@ -1,0 +1,122 @@
+"""Theorem 2, the variance decomposition: α, β and γ of every layer, and what they predict."""
+
+from dataclasses import dataclass, field
+
+from flipout.variance import Decomposition
+
+from . import variance_claims as claims
+from .experiment import Config, Experiment, Outcome
+from .pretraining import Pretraining
+from .results import Check
+from .runs import Run
+from .variance_convgg import CONVGG
+from .variance_curves import terms
+from .variance_study import Study, StudyConfig
+
+
+@dataclass(frozen=True)
+class TheoremConfig(Config):
+    """The networks it is tried on, each with batch sizes at which the prediction is compared with a measurement."""
+
+    fc: StudyConfig = field(default_factory=StudyConfig)
+    convgg: StudyConfig | None = None
+
+
+def work(config: TheoremConfig, run: Run) -> Outcome:
+    settings, checks, numbers = [], [], {}
+    studies = {name: study for name in ("fc", "convgg") if (study := getattr(config, name)) is not None}
+    for name, own in studies.items():
+        study = Study(own, run, f"{name}.")
+        found = study.decomposed()
+        measured = study.measured(study.points(), f"measure {name}")
+        measured.to_json(run.folder / f"measurements-{name}.json")
+        run.draw(name, f"α, β and γ of every layer of {name}, with 90 % intervals.", _figure(found))
+        checks += [_named(name, check) for check in (claims.predicted(measured, found), *claims.orders(found))]
+        for one in found:
+            numbers |= {f"{name} {key}": value for key, value in terms(one).items()}
+            layer = f"{name} {one.parameter.removesuffix('.weight')}"
+            numbers[f"{layer}: α / β"] = claims.ratio(one.alpha, one.beta).value
+            numbers[f"{layer}: β / γ"] = claims.ratio(one.beta, one.gamma).value
+        settings.append(study.frozen.setting)
+    paper = {name: "≫ 1" for name in numbers if "/" in name}
+    return Outcome(" ".join(settings), numbers, paper, tuple(checks))
+
+
+def _named(network: str, check: Check) -> Check:
+    return Check(f"{network}: {check.claim}", check.kind, check.value, check.interval, check.holds)
+
+
+def _figure(found: list[Decomposition]):
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(max(5.0, 0.6 * len(found) + 2), 3.8), layout="constrained")
+    axes = made.subplots()
+    for i, (name, colour) in enumerate((("alpha", "#444444"), ("beta", "#c1442e"), ("gamma", "#1f5fa8"))):
+        named = [getattr(one, name) for one in found]
+        at = [j + (i - 1) * 0.12 for j in range(len(found))]
+        low = [min(claims.Z90 * term.error, 0.999 * abs(term.value)) for term in named]
+        high = [claims.Z90 * term.error for term in named]
+        axes.errorbar(
+            at, [term.value for term in named], [low, high], fmt="o", color=colour, capsize=2, ms=4, label="αβγ"[i]
+        )
+    axes.set(yscale="log", ylabel="per entry of the gradient")
+    axes.set_xticks(range(len(found)), [one.parameter.removesuffix(".weight") for one in found])
+    axes.legend()
+    return made
+
+
+_SMALL = {"schemes": ("shared", "flipout", "independent"), "batch_sizes": (16, 256), "independent_most": 16}
+
+THEOREM = Experiment(
+    name="theorem",
+    title="Theorem 2: α, β and γ of every layer",
+    claim="The variance of a mini-batch's gradient is α/N with independent perturbations, α/N + (N − 1)/N · γ with "
+    "flipout and α/N + (N − 1)/N · (β + γ) with a shared one; in the networks of the paper α ≫ β ≫ γ.",
+    presets={
+        "smoke": TheoremConfig(
+            fc=StudyConfig(
+                pretraining=Pretraining(data="digits", hidden=(16,), learning_rate=1e-2),
+                draws=20,
+                repeats=3,
+                independent_examples=16,
+                pairs=40,
+                pair_batch=64,
+                examples=400,
+                **_SMALL,
+            )
+        ),
+        "quick": TheoremConfig(
+            fc=StudyConfig(
+                pretraining=Pretraining(data="digits", hidden=(128, 128), learning_rate=1e-3),
+                draws=50,
+                repeats=10,
+                pairs=1000,
+                **_SMALL,
+            )
+        ),
+        "paper": TheoremConfig(
+            fc=StudyConfig(
+                schemes=("shared", "flipout", "independent"),
+                batch_sizes=(16, 256, 4096),
+                independent_most=256,
+                repeats=20,
+                large_repeats=20,
+                pairs=4000,
+            ),
+            convgg=StudyConfig(
+                pretraining=CONVGG,
+                schemes=("shared", "flipout"),
+                batch_sizes=(16, 256, 1024),
+                repeats=5,
+                large_repeats=5,
+                draws=100,
+                pairs=300,
+                examples=10_000,
+                at_once=16,
+                precision="bf16",
+            ),
+        ),
+    },
+    costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "not yet measured"},
+    work=work,
+)

@@ -1,0 +1,71 @@
+"""Figure 1 of the paper: gradient variance against batch size, per layer and scheme."""
+
+from dataclasses import dataclass
+
+from flipout.variance import Decomposition, Measurements
+
+from . import variance_claims as claims
+from .experiment import Config, Outcome
+from .results import Check, Number
+from .runs import Run
+from .variance_study import Study, StudyConfig
+
+CLAIM = (
+    "With flipout the variance of a mini-batch's gradient keeps falling as 1/N, as with fully independent "
+    "perturbations; with one shared perturbation it levels off between N = 100 and 1000."
+)
+
+
+@dataclass(frozen=True)
+class CurvesConfig(StudyConfig, Config):
+    shown: tuple[str, ...] = ()  # layers in the figure; all of them where none is named
+
+
+def work(config: CurvesConfig, run: Run) -> Outcome:
+    study = Study(config, run)
+    found = study.decomposed()
+    measured = study.measured(study.points())
+    measured.to_json(run.folder / "measurements.json")
+    shown = [layer for layer in study.layers if not config.shown or layer.removesuffix(".weight") in config.shown]
+    figure = Measurements(r for r in measured if r.parameter in shown).plot(predictions=found)
+    run.draw(
+        "variance",
+        "Variance of the gradient against the batch size. Points: measured, with 90 % intervals. Lines: fits a + b/N. "
+        "Crosses: predicted from α, β and γ.",
+        figure,
+    )
+    checks = [claims.start_together(measured)]
+    if "local_reparam" in config.schemes:
+        others = [scheme for scheme in config.schemes if scheme != "local_reparam"]
+        checks.append(claims.below(measured, "local_reparam", others))
+    checks += [claims.form(measured), claims.below(measured, "flipout", ["shared"]), claims.predicted(measured, found)]
+    checks += [*claims.slopes(measured), *claims.levelling(found), *claims.orders(found)]
+    numbers = {"training accuracy": study.frozen.accuracy, **figures(checks, found)}
+    paper = {"training accuracy": "about 0.85", **said(found)}
+    return Outcome(study.frozen.setting, numbers, paper, tuple(checks))
+
+
+def figures(checks: list[Check], found: list[Decomposition]) -> dict[str, Number]:
+    made: dict[str, Number] = {}
+    for one, slope in zip(found, (check for check in checks if "slope" in check.claim), strict=True):
+        layer, knee = one.parameter.removesuffix(".weight"), claims.ratio(one.alpha, one.both)
+        made[f"{layer}: slope of flipout"] = slope.value
+        made[f"{layer}: knee of shared, α/(β + γ)"] = knee.value
+        made[f"{layer}: N at which shared is within 10 % of its floor"] = 10 * (knee.value - 1)
+        made |= terms(one)
+    return made
+
+
+def terms(one: Decomposition) -> dict[str, Number]:
+    layer = one.parameter.removesuffix(".weight")
+    named = {"α": one.alpha, "β": one.beta, "γ": one.gamma}
+    return {f"{layer}: {name}": f"{term.value:.3e} ± {term.error:.1e}" for name, term in named.items()}
+
+
+def said(found: list[Decomposition]) -> dict[str, Number]:
+    made: dict[str, Number] = {}
+    for one in found:
+        layer = one.parameter.removesuffix(".weight")
+        made[f"{layer}: slope of flipout"] = -1
+        made[f"{layer}: N at which shared is within 10 % of its floor"] = "100 to 1000"
+    return made

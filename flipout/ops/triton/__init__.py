@@ -1,0 +1,15 @@
+"""Kernels over the eager definitions, in files of the same names. Importing this registers them."""
+
+from triton import runtime
+
+from .base import INTERPRETED
+
+if not INTERPRETED:
+    try:  # a driver and a C compiler are needed too
+        runtime.driver.active.get_current_target()
+    except Exception as error:
+        raise ImportError(f"Triton cannot run here ({error})") from error
+
+from . import random, streams
+
+__all__ = ["random", "streams"]

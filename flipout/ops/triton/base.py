@@ -1,0 +1,45 @@
+"""What the kernels have in common: how torch sees them, and whom they serve."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton.language as tl
+from torch import Tensor
+from triton import knobs
+
+INTERPRETED: bool = knobs.runtime.interpret
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_NARROW = 2**30
+
+
+def op(name: str, empty: Callable[..., Tensor], fill: Callable[..., None]) -> Callable[..., Tensor]:
+    """A torch op: `empty(tensor, …)` makes its output and `fill(out, tensor, …)` launches the kernel.
+
+    Dimensions in front of the tensor's own are a batch, so vmap needs no more than to put its dimension there.
+    """
+
+    def run(tensor: Tensor, *about: Any) -> Tensor:
+        out = empty(tensor, *about)
+        if out.numel():
+            with torch.cuda.device_of(out):
+                fill(out, tensor.contiguous(), *about)
+        return out
+
+    def batched(info: Any, in_dims: tuple, tensor: Tensor, *about: Any) -> tuple[Tensor, int]:
+        return made(tensor.movedim(in_dims[0], 0), *about), 0
+
+    schema = torch.library.infer_schema(empty, mutates_args=())
+    made = torch.library.custom_op(f"flipout::{name}", run, mutates_args=(), schema=schema)
+    made.register_fake(empty)
+    made.register_vmap(batched)
+    return made
+
+
+def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    return (tensor.is_cuda or INTERPRETED) and dtype in _FLOATS
+
+
+def index_type(out: Tensor) -> tl.dtype:
+    """Of the places in `out`, with room above for the threads past its end."""
+    return tl.int32 if out.numel() < _NARROW else tl.int64

@@ -1,0 +1,159 @@
+"""Noise in one launch: SplitMix64 in registers, for all starting points."""
+# Triton reads a kernel's annotations and loops in its own way.
+# pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
+
+import math
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...backend import register
+from ...random import wrap
+from ...streams import APART, GAMMA, MIX
+from .base import fits, index_type, op
+
+_BLOCK, _WORDS = 512, 16  # threads' worth of words, and words of 64 signs, in one program
+_GAMMA = tl.constexpr(GAMMA % 2**64)
+_MIX0, _MIX1 = tl.constexpr(MIX[0] % 2**64), tl.constexpr(MIX[1] % 2**64)
+_UNIT, _HALF_UNIT, _TURN = tl.constexpr(2.0**-32), tl.constexpr(2.0**-33), tl.constexpr(math.tau / 2**32)
+
+
+@triton.jit
+def _splitmix(z):
+    z = (z ^ (z >> 30)) * _MIX0
+    z = (z ^ (z >> 27)) * _MIX1
+    return z ^ (z >> 31)
+
+
+@triton.jit
+def _word(start, row, column, origin, inside):
+    """Word `column` of the stream that starts at start[row]."""
+    z = tl.load(start + row, mask=inside, other=0).to(tl.uint64) + origin.to(tl.uint64)
+    return _splitmix(z + column.to(tl.uint64) * _GAMMA)
+
+
+@triton.jit(do_not_specialize=["total", "half", "size", "origin"], do_not_specialize_on_alignment=["start"])
+def _halves(
+    out,
+    start,
+    total: tl.int64,
+    half: tl.int64,
+    size: tl.int64,
+    origin: tl.int64,
+    REAL: tl.constexpr,
+    INDEX: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Two numbers from each of the `total` words, for the two halves: normal in REAL, or uniform integers (None)."""
+    i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    row, column = i // half.to(INDEX), i % half.to(INDEX)
+    z = _word(start, row, column, origin, inside)
+    high, low = (z >> 32).to(tl.uint32), z.to(tl.uint32)
+    if REAL is None:
+        first, second = high.to(tl.int64), low.to(tl.int64)
+    else:
+        unit = (high ^ 0x80000000).to(REAL) * _UNIT + _HALF_UNIT
+        square = -2 * tl.log(unit)
+        radius = tl.sqrt_rn(square) if REAL is tl.float32 else tl.sqrt(square)
+        angle = low.to(REAL) * _TURN
+        first, second = tl.cos(angle) * radius, tl.sin(angle) * radius
+    place = row * size.to(INDEX) + column
+    tl.store(out + place, first, mask=inside)
+    tl.store(out + place + half.to(INDEX), second, mask=inside & (column + half < size))
+
+
+@triton.jit(do_not_specialize=["total", "words", "size", "origin"], do_not_specialize_on_alignment=["start"])
+def _bits(
+    out,
+    start,
+    total: tl.int64,
+    words: tl.int64,
+    size: tl.int64,
+    origin: tl.int64,
+    INDEX: tl.constexpr,
+    WORDS: tl.constexpr,
+):
+    """±1 from each bit of the `total` words, of which every starting point has `words`."""
+    i = tl.program_id(0).to(INDEX) * WORDS + tl.arange(0, WORDS)
+    inside = i < total
+    row, column = i // words.to(INDEX), i % words.to(INDEX)
+    z = _word(start, row, column, origin, inside)
+    line = (out + row * size.to(INDEX))[:, None]
+    for half in tl.static_range(2):
+        bit = 32 * half + tl.arange(0, 32)[None, :]
+        element = column[:, None] * 64 + bit
+        sign = 1 - 2 * ((z[:, None] >> bit.to(tl.uint64)) & 1).to(tl.float32)
+        tl.store(line + element, sign, mask=inside[:, None] & (element < size))
+
+
+@triton.jit(do_not_specialize=["total", "count", "first", "parameter", "fold"], do_not_specialize_on_alignment=["seed"])
+def _starts(
+    out,
+    seed,
+    total: tl.int64,
+    count: tl.int64,
+    first: tl.int64,
+    parameter: tl.int64,
+    fold: tl.int64,
+    INDEX: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    row, column = i // count.to(INDEX), i % count.to(INDEX)
+    z = _splitmix(tl.load(seed + row, mask=inside, other=0).to(tl.uint64) + parameter.to(tl.uint64))
+    z = _splitmix(z + fold.to(tl.uint64))
+    step = (first.to(tl.int64) + column).to(tl.uint64)
+    tl.store(out + i, _splitmix(z + step * _GAMMA).to(tl.int64), mask=inside)
+
+
+def _no_numbers(start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> Tensor:
+    return start.new_empty((*start.shape, *shape), dtype=dtype)
+
+
+def _no_integers(start: Tensor, shape: Sequence[int], part: int) -> Tensor:
+    return start.new_empty((*start.shape, *shape))
+
+
+def _no_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold: int) -> Tensor:
+    return seed.new_empty((*seed.shape, count))
+
+
+def _fill_halves(out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype | None) -> None:
+    size = math.prod(shape)
+    half = -(-size // 2)
+    total, origin = start.numel() * half, wrap(kind * APART)
+    grid = (-(-total // _BLOCK),)
+    _halves[grid](out, start, total, half, size, origin, REAL=real, INDEX=index_type(out), BLOCK=_BLOCK)
+
+
+def _fill_normal(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
+    _fill_halves(out, start, shape, 3 * part, tl.float64 if dtype == torch.float64 else tl.float32)
+
+
+def _fill_uniform(out: Tensor, start: Tensor, shape: Sequence[int], part: int) -> None:
+    _fill_halves(out, start, shape, 3 * part + 1, None)
+
+
+def _fill_sign(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
+    size = math.prod(shape)
+    words = -(-size // 64)
+    total, origin = start.numel() * words, wrap((3 * part + 2) * APART)
+    _bits[(-(-total // _WORDS),)](out, start, total, words, size, origin, INDEX=index_type(out), WORDS=_WORDS)
+
+
+def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, count: int, fold: int) -> None:
+    parameter, total = wrap((key << 3 | field) * APART), out.numel()
+    _starts[(-(-total // _BLOCK),)](
+        out, seed, total, count, first + 1, parameter, wrap(fold * GAMMA), INDEX=index_type(out), BLOCK=_BLOCK
+    )
+
+
+register("Stream.normal", op("normal", _no_numbers, _fill_normal), fits)
+register("Stream.uniform", op("uniform", _no_integers, _fill_uniform), fits)
+register("Stream.sign", op("sign", _no_numbers, _fill_sign), fits)
+register("stream_starts", op("stream_starts", _no_starts, _fill_starts), fits)

@@ -1,0 +1,48 @@
+"""The kernels under test: on a CUDA device where there is one, else on a CPU, in Triton's interpreter."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from flipout.backend import using
+
+pytest.importorskip("triton", reason="triton is not installed; the kernels' tests need it (extra: triton)")
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+MARKS = [pytest.mark.gpu] if DEVICE.type == "cuda" else []
+SEEDS = (0, -1, 12345, 2**63 - 1, -(2**63))
+# What the interpreter or a device may round otherwise than the eager code on a CPU: a few ulp.
+CLOSE = {
+    torch.float64: {"rtol": 2.0**-49, "atol": 0.0},
+    torch.float32: {"rtol": 2.0**-20, "atol": 0.0},
+    torch.bfloat16: {"rtol": 2.0**-7, "atol": 0.0},
+    torch.float16: {"rtol": 2.0**-9, "atol": 2.0**-23},
+}
+
+with pytest.MonkeyPatch.context() as patch:
+    # Decided when the kernels are imported; only then, so that everything else in this process stays eager.
+    if DEVICE.type == "cpu":
+        patch.setenv("TRITON_INTERPRET", "1")
+    import_module("flipout.ops.triton")
+
+
+def both(make: Callable[[torch.device], Any]) -> tuple[Any, Any]:
+    """What the eager definition makes on the CPU, and what the kernel makes in memory full of NaN."""
+    with using("eager"):
+        expected = make(torch.device("cpu"))
+    torch.use_deterministic_algorithms(True)  # fills empty tensors: with NaN, or the largest integer
+    try:
+        with using("triton"):
+            made = make(DEVICE)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    return expected, made
+
+
+def assert_same(expected: Tensor, made: Tensor, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """To the bit, or within a tolerance."""
+    torch.testing.assert_close(made.cpu(), expected, rtol=rtol, atol=atol)

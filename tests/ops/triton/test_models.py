@@ -1,0 +1,77 @@
+"""Whole models under kernels and under eager code: the same numbers."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout.backend import Backend, using
+from tests.networks import TiedLM, convnet, encoder, gradients, mlp
+from tests.ops.triton.kernels import DEVICE, MARKS
+
+pytestmark = MARKS
+CASES = {
+    "mlp": (mlp, lambda: torch.randn(5, 4, dtype=torch.float64)),
+    "convnet": (convnet, lambda: torch.randn(5, 2, 6, 6, dtype=torch.float64)),
+    "transformer": (lambda: encoder(layers=1), lambda: torch.randn(5, 3, 8, dtype=torch.float64)),
+    "tied": (TiedLM, lambda: torch.randint(7, (5, 3))),
+}
+GROUPED = flipout.Flipout(group=2)
+DISTRIBUTIONS = [flipout.MeanField(std=0.1), flipout.Rademacher(0.2), flipout.DropConnect(0.5)]
+
+
+def results(model: nn.Module, x: Tensor, backend: Backend, **fields) -> list[Tensor]:
+    model.zero_grad()
+    with using(backend), flipout.hold(model, seed=-7, first=3, **fields):
+        y = model(x)
+        y.square().sum().backward()
+    return [y.detach().cpu(), *(gradient.cpu() for gradient in gradients(model).values())]
+
+
+def assert_agrees(model: nn.Module, x: Tensor, **fields) -> None:
+    """A model on the CPU against its copy on the device."""
+    there = copy.deepcopy(model).to(DEVICE)
+    expected = results(model, x, "eager", **fields)
+    torch.testing.assert_close(results(there, x.to(DEVICE), "triton", **fields), expected)
+    torch.testing.assert_close(results(there, x.to(DEVICE), "eager", **fields), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [*((name, "flipout") for name in CASES), *(("mlp", scheme) for scheme in ("shared", "independent", GROUPED))],
+    ids=str,
+)
+def test_outputs_and_gradients_agree(name: str, scheme: str | flipout.Scheme) -> None:
+    make, inputs = CASES[name]
+    where = "*.weight" if name == "tied" else None
+    assert_agrees(flipout.perturb(make().double(), flipout.MeanField(std=0.1), scheme=scheme, where=where), inputs())
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda d: type(d).__name__)
+def test_antithetic_draws_agree(distribution: flipout.Distribution) -> None:
+    assert_agrees(flipout.perturb(mlp().double(), distribution), torch.randn(5, 4).double(), antithetic=True)
+
+
+def test_uniform_noise_and_output_noise_agree() -> None:
+    x = torch.randn(5, 4).double()
+    assert_agrees(flipout.perturb(mlp().double(), flipout.DropConnect(0.3), scheme="shared"), x)
+    assert_agrees(flipout.perturb(mlp().double(), flipout.Gaussian(0.3), scheme="local_reparam"), x)
+
+
+def test_gradients_of_vmapped_draws_agree() -> None:
+    model = flipout.perturb(mlp(), flipout.MeanField(std=0.1)).to(DEVICE)
+    means = {name: p.detach() for name, p in model.named_parameters()}
+    x = torch.randn(3, 5, 4, device=DEVICE)
+    seeds = torch.tensor([1, -2, 2**63 - 1], device=DEVICE)
+
+    def loss(means: dict[str, Tensor], seed: Tensor, x: Tensor) -> Tensor:
+        with flipout.hold(model, seed=seed):
+            return torch.func.functional_call(model, means, (x,)).square().mean()
+
+    made = []
+    for request in (using("triton"), using("eager")):
+        with request:
+            made.append(torch.vmap(torch.func.grad(loss), (None, 0, 0))(means, seeds, x))
+    torch.testing.assert_close(made[0], made[1])

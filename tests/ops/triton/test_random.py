@@ -1,0 +1,95 @@
+"""Signs by kernel are the signs of the definition, to the bit."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from flipout.backend import chosen, using
+from flipout.perturbation import Part, Signs
+from flipout.random import key_schedule, signs
+from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
+from tests.test_random import KEY
+
+pytestmark = MARKS
+DTYPES = tuple(CLOSE)
+
+
+def assert_signs(seed: int, key: int, over: list[tuple[int, int]], first: int, count: int, *form) -> None:
+    expected, made = both(
+        lambda device: next(signs(key_schedule(torch.tensor(seed, device=device)), key, over, first, count, *form))
+    )
+    for mine, theirs in zip(expected, made, strict=True):
+        assert_same(mine, theirs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_signs_of_every_dtype_and_seed(dtype: torch.dtype, masks: bool, seed: int) -> None:
+    assert_signs(seed, KEY, [(0, 300), (1, 129)], 7, 5, dtype, masks)
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 2**61 - 1),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(1, 140) | st.just(1)), min_size=1, max_size=2),
+    st.integers(0, 2**32 - 10),
+    st.integers(0, 9),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+)
+def test_signs_of_any_shape(seed, key, over, first, count, dtype, masks) -> None:
+    assert_signs(seed, key, over, first, count, dtype, masks)
+
+
+@pytest.mark.parametrize("narrow", [2**30, 0])
+def test_signs_over_many_programs_in_either_width_of_index(narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flipout.ops.triton.base._NARROW", narrow)
+    assert_signs(-3, KEY, [(0, 520), (1, 3)], 2**32 - 33, 33, torch.float32)
+
+
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_runs_of_parts_and_antithetic_draws(masks: bool, antithetic: bool) -> None:
+    whose = Signs(KEY, 5, 7, antithetic, Part(20, 10, 50))
+    for some in (1, 3, 7, 100):
+        expected, made = both(
+            lambda device, some=some: list(
+                whose.runs([(0, 10), (1, 30)], key_schedule(torch.tensor(4, device=device)), torch.float32, some, masks)
+            )
+        )
+        assert len(expected) == len(made) == -(-7 // some)
+        for mine, theirs in zip(expected, made, strict=True):
+            assert [m.shape for m in mine] == [(min(some, len(mine[0])), 10), (min(some, len(mine[1])), 30)]
+            for one, other in zip(mine, theirs, strict=True):
+                assert_same(one, other)
+
+
+def flipped(seed: Tensor, w: Tensor) -> Tensor:
+    r, s = next(signs(key_schedule(seed), KEY, [(0, 5), (1, 130)], 3, 4, torch.float64))
+    return (r @ w @ s.T).square().sum()
+
+
+def test_batched_seeds_are_those_of_a_loop() -> None:
+    seeds = torch.tensor(SEEDS, device=DEVICE)
+    w = torch.randn(5, 130, dtype=torch.float64, device=DEVICE)
+    gradient = torch.func.grad(flipped, argnums=1)
+    with using("triton"):
+        expected = torch.stack([gradient(seed, w) for seed in seeds])
+        torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected)
+        keys = torch.stack([key_schedule(seed) for seed in seeds], 1)
+        (made,) = torch.vmap(lambda k: next(signs(k, KEY, [(1, 9)], 0, 3, torch.float32)), 1)(keys)
+        assert torch.equal(made[2], next(signs(keys[:, 2], KEY, [(1, 9)], 0, 3, torch.float32))[0])
+    with using("eager"):
+        torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_op_is_what_torch_expects() -> None:
+    keys = key_schedule(torch.tensor(3, device=DEVICE))
+    with using("triton"):
+        op = chosen("signs", keys, torch.float32)
+        for dtype, masks in ((torch.float32, False), (torch.bfloat16, True)):
+            torch.library.opcheck(op, (keys, KEY, 1, 9, 2, 3, dtype, masks))  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,151 @@
+"""Noise by kernel is the noise of the definition: its words to the bit, its normal numbers to a few ulp."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from flipout.backend import chosen, using
+from flipout.streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
+from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
+from tests.test_random import KEY, start_of
+
+pytestmark = MARKS
+DTYPES = tuple(CLOSE)
+KINDS = ("normal", "uniform", "sign")
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+
+
+def noise(start: Tensor, kind: str, shape: tuple[int, ...], dtype: torch.dtype, part: int = 0) -> Tensor:
+    return getattr(Stream(start, shape, dtype), kind)(part)
+
+
+def assert_noise(start: Tensor, kind: str, shape: tuple[int, ...], dtype: torch.dtype, part: int = 0) -> None:
+    expected, made = both(lambda device: noise(start.to(device), kind, shape, dtype, part))
+    assert_same(expected, made, **(CLOSE[dtype] if kind == "normal" else {}))
+
+
+def starts(*shape: int) -> Tensor:
+    return torch.randint(-(2**63), 2**63 - 1, shape)
+
+
+def test_empty_memory_is_poisoned() -> None:
+    _, poisoned = both(lambda device: torch.zeros((), device=device).new_empty(3))
+    assert poisoned.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", [0, 5])
+def test_noise_of_every_kind_and_dtype(kind: str, dtype: torch.dtype, part: int) -> None:
+    assert_noise(starts(3), kind, (7, 33), dtype, part)
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 3), max_size=2),
+    st.lists(st.integers(0, 70) | st.just(1), max_size=2),
+    st.integers(0, 2**20),
+)
+def test_noise_of_any_shape(kind: str, dtype: torch.dtype, bases: list[int], shape: list[int], part: int) -> None:
+    assert_noise(starts(*bases), kind, tuple(shape), dtype, part)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("narrow", [2**30, 0])
+def test_noise_over_many_programs_in_either_width_of_index(
+    kind: str, narrow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flipout.ops.triton.base._NARROW", narrow)
+    assert_noise(starts(3), kind, (1537,), torch.float32)
+
+
+def test_starting_points_need_not_be_contiguous() -> None:
+    start = starts(4, 3)
+    for view in (start.T, start[:, 1], start[0, 0].expand(3)):
+        assert_noise(view, "normal", (5,), torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("high", [0x80000000, 0x80000001, 0x7FFFFFFF, 0x7FFFFF00, 0])
+def test_normal_noise_at_both_ends_of_its_words(dtype: torch.dtype, high: int) -> None:
+    start = torch.tensor([start_of(high << 32 | low) for low in (0, 0x3FFFFFFF, 0x40000000, 0xFFFFFFFF)])
+    expected, made = both(lambda device: noise(start.to(device), "normal", (2,), dtype))
+    assert_same(expected, made, rtol=CLOSE[dtype]["rtol"], atol=1e-7 if dtype == torch.float32 else 1e-15)
+    largest = math.sqrt(66 * math.log(2))
+    assert float(made.abs().max()) <= largest * (1 + 1e-6)
+    if high == 0x80000000:
+        assert float(made.abs().max()) == pytest.approx(largest, rel=1e-6)
+
+
+@given(INTEGERS | st.sampled_from(SEEDS), st.integers(0, 2**61 - 1), st.integers(0, 2**32), st.integers(0, 20))
+def test_starting_points(seed: int, key: int, first: int, count: int) -> None:
+    for field, fold in ((NOISE, 0), (OUTPUT_NOISE, 3)):
+        expected, made = both(
+            lambda device, field=field, fold=fold: stream_starts(
+                torch.tensor(seed, device=device), key, field, first, count, fold
+            )
+        )
+        assert_same(expected, made)
+
+
+def test_starting_points_over_many_programs() -> None:
+    for seed in SEEDS:
+        assert_same(
+            *both(lambda device, seed=seed: stream_starts(torch.tensor(seed, device=device), KEY, NOISE, 5, 1200))
+        )
+
+
+def drawn(seed: Tensor, w: Tensor) -> Tensor:
+    start = stream_starts(seed, KEY, NOISE, 2, 3)
+    stream = Stream(start[1], (3, 5), torch.float32)
+    return (w * stream.normal() * stream.sign() * stream.uniform() / 2**32).sum()
+
+
+def test_batched_seeds_are_those_of_a_loop() -> None:
+    seeds = torch.tensor(SEEDS, device=DEVICE)
+    w = torch.randn(3, 5, device=DEVICE)
+    gradient = torch.func.grad(drawn, argnums=1)
+    with using("triton"):
+        expected = torch.stack([gradient(seed, w) for seed in seeds])
+        assert torch.equal(torch.vmap(gradient, (0, None))(seeds, w), expected)
+        twice = torch.vmap(torch.vmap(gradient, (0, None)), (1, None))(seeds[:4].view(2, 2), w)
+        assert torch.equal(twice, expected[:4].view(2, 2, 3, 5).transpose(0, 1))
+        leaf = w.clone().requires_grad_()
+        drawn(seeds[0], leaf).backward()
+    assert torch.equal(leaf.grad, expected[0])  # pyright: ignore[reportArgumentType]
+    with using("eager"):
+        torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected, rtol=2.0**-18, atol=0.0)
+
+
+def test_a_vmapped_batch_stands_at_any_dimension() -> None:
+    start = starts(3, 4).to(DEVICE)
+    with using("triton"):
+        made = torch.vmap(lambda s: noise(s, "normal", (5,), torch.float32), in_dims=1)(start)
+        assert torch.equal(made, noise(start.T, "normal", (5,), torch.float32))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ops_are_what_torch_expects() -> None:
+    start, seed = starts(3).to(DEVICE), starts().to(DEVICE)
+    with using("triton"):
+        for name, *arguments in (
+            ("Stream.normal", start, (3, 5), torch.float32, 1),
+            ("Stream.uniform", start, (3, 5), 1),
+            ("Stream.sign", start, (3, 5), torch.bfloat16, 1),
+            ("stream_starts", seed, KEY, NOISE, 2, 3, 1),
+        ):
+            op = chosen(name, start)
+            torch.library.opcheck(op, tuple(arguments))  # pyright: ignore[reportArgumentType]
+
+
+def test_an_explicit_request_holds_while_compiling() -> None:
+    seed, w = torch.tensor(3, device=DEVICE), torch.randn(3, 5, device=DEVICE)
+    with using("triton"):
+        compiled = torch.compile(drawn, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(seed, w), drawn(seed, w))
+    torch.compiler.reset()

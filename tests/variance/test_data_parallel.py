@@ -1,0 +1,114 @@
+"""Data-parallel training has the variance that the paper's appendix predicts.
+
+With a base of its own on each of R ranks, the averaged gradient is the mean of R independent gradients of batches of
+N/R examples: (1/R) (α R/N + (N/R − 1) R/N · rest) = α/N + (N/R − 1)/N · rest, where rest is γ for flipout and β + γ for
+shared perturbations. One base for all is one batch of N: α/N + (N − 1)/N · rest.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import flipout
+from tests.statistics import assert_mean, assert_same_mean, squared_deviations
+from tests.variance import regression
+
+RANKS, EACH = 3, 24
+SIZE = RANKS * EACH
+STEPS, COPIES = 20, 256  # each step draws that many independent gradients
+SCHEMES = ["flipout", "shared"]
+
+
+def build(scheme: str, share_base: bool) -> nn.Module:
+    """COPIES of the regression side by side: the groups of a convolution have inputs, noise and signs of their own."""
+    layer = nn.Conv1d(3 * COPIES, COPIES, 1, groups=COPIES, bias=False).double()
+    with torch.no_grad():
+        layer.weight.copy_(regression.MEAN[:, None].expand_as(layer.weight))
+    noise = flipout.MultiplicativeGaussian(regression.SIGMA)
+    return flipout.perturb(nn.Sequential(layer), noise, scheme=scheme, share_base=share_base)
+
+
+def draws(model: nn.Module, examples: int, generator: torch.Generator) -> Tensor:
+    """(STEPS · COPIES, 3) gradients."""
+    (parameter,) = model.parameters()
+    made = []
+    for _ in range(STEPS):
+        x, y = regression.data(examples * COPIES, generator)
+        output = model(x.view(examples, 3 * COPIES, 1))
+        parameter.grad = None
+        (regression.loss(output, y.view(examples, COPIES, 1)) * COPIES).backward()
+        assert parameter.grad is not None
+        made.append(parameter.grad.squeeze(-1).clone())
+    return torch.cat(made)
+
+
+def work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    try:
+        made = {}
+        for scheme in SCHEMES:
+            for share in (False, True):
+                model = build(scheme, share)
+                torch.manual_seed(7)  # the same on all ranks: what sets their bases apart is the rank alone
+                generator = torch.Generator().manual_seed(rank)
+                made[scheme, share] = draws(DistributedDataParallel(model), EACH, generator)
+        torch.save(made, f"{folder}/{rank}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[tuple[str, bool], Tensor]]:
+    folder: Path = tmp_path_factory.mktemp("ranks")
+    mp.spawn(work, (str(folder),), nprocs=RANKS)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+
+
+def squares(gradients: Tensor) -> Tensor:
+    """Per draw, averaged over the entries: their mean is the variance."""
+    return torch.from_numpy(squared_deviations(gradients)).mean(1)
+
+
+def predicted(scheme: str, share_base: bool) -> float:
+    return regression.variance(scheme, SIZE) if share_base else regression.variance(scheme, EACH) / RANKS
+
+
+@pytest.mark.parametrize("share_base", [False, True])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_averaged_gradient_has_the_predicted_variance(ranks, scheme: str, share_base: bool) -> None:
+    found = squares(ranks[0][scheme, share_base])
+    assert_mean(found, predicted(scheme, share_base))
+    error = float(found.std()) / len(found) ** 0.5
+    assert abs(predicted(scheme, share_base) - predicted(scheme, not share_base)) > 10 * error
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_independent_bases_give_the_form_of_the_appendix(scheme: str) -> None:
+    known = regression.truth()
+    rest = {"flipout": known["gamma"], "shared": known["beta"] + known["gamma"]}[scheme]
+    assert predicted(scheme, False) == pytest.approx(known["alpha"] / SIZE + (EACH - 1) / SIZE * rest)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_shared_base_gives_the_variance_of_one_process(ranks, scheme: str) -> None:
+    model = build(scheme, True)
+    torch.manual_seed(8)
+    alone = draws(model, SIZE, torch.Generator().manual_seed(RANKS))
+    assert_same_mean(squares(ranks[0][scheme, True]), squares(alone))
+
+
+def test_flipout_is_below_shared_perturbations_with_bases_of_their_own(ranks) -> None:
+    found = [squares(ranks[0][scheme, False]) for scheme in SCHEMES]
+    errors = [float(one.std()) / len(one) ** 0.5 for one in found]
+    assert found[0].mean() + 10 * (errors[0] + errors[1]) < found[1].mean()
+
+
+def test_all_ranks_have_the_averaged_gradient(ranks) -> None:
+    for made in ranks[1:]:
+        torch.testing.assert_close(made, ranks[0], rtol=0, atol=0)

@@ -1,0 +1,34 @@
+"""Tails and quantiles against scipy's."""
+
+import math
+
+import pytest
+from scipy import stats
+
+from flipout.variance.student import f_tail, t_quantile, t_tail
+
+FREEDOMS = [1, 1.5, 2, 4, 7.3, 49, 500, 1e5, math.inf]
+
+
+def close(expected: float) -> object:
+    return pytest.approx(expected, rel=1e-8, abs=1e-300)
+
+
+@pytest.mark.parametrize("freedom", FREEDOMS)
+@pytest.mark.parametrize("t", [-40.0, -3.0, 0.0, 0.1, 1.0, 5.0, 40.0, 1e6])
+def test_t_tail(freedom: float, t: float) -> None:
+    assert t_tail(t, freedom) == close(float(stats.t.sf(t, freedom)))
+
+
+@pytest.mark.parametrize("freedom", FREEDOMS)
+@pytest.mark.parametrize("probability", [0.05, 0.5, 0.95, 0.9999])
+def test_t_quantile(freedom: float, probability: float) -> None:
+    expected = float(stats.t.ppf(probability, freedom))
+    assert t_quantile(probability, freedom) == pytest.approx(expected, rel=1e-8, abs=1e-12)
+
+
+@pytest.mark.parametrize("above", [1, 1.7, 6, 12.2])
+@pytest.mark.parametrize("below", [1, 5.5, 60, 1e5])
+@pytest.mark.parametrize("ratio", [0.0, 1e-3, 0.5, 1.0, 3.0, 10.0, 1e3, 1e24])
+def test_f_tail(above: float, below: float, ratio: float) -> None:
+    assert f_tail(ratio, above, below) == close(float(stats.f.sf(ratio, above, below)))
