@@ -1,8 +1,11 @@
 """flipout list | run | report"""
 
+import io
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
@@ -47,18 +50,24 @@ class Report:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no ✓ stops no run
     command, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
     rest = rest[:-1]
     commands = {"list": list_experiments, "run": run, "report": report}
     if command not in commands:
         asked = command in ("", "-h", "--help")
-        print(USAGE if asked else f"flipout: there is no command {command!r}.\n\n{USAGE}", end="")
+        said = USAGE if asked else f"flipout: there is no command {command!r}.\n\n{USAGE}"
+        print(said, end="", file=sys.stdout if asked else sys.stderr)
         return 0 if asked else 2
     try:
         return commands[command](rest)
     except FlipoutError as error:
         print(f"flipout: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def list_experiments(arguments: Sequence[str]) -> int:
@@ -76,7 +85,8 @@ def run(arguments: Sequence[str]) -> int:
         print(USAGE, end="")
         return 0
     if name not in EXPERIMENTS:
-        raise InvalidArgument(f"flipout run {name}: expected the name of an experiment: {', '.join(EXPERIMENTS)}.")
+        given = f"there is no experiment {name!r}" if name else "no experiment given"
+        raise InvalidArgument(f"flipout run: {given}; there are {', '.join(EXPERIMENTS)}.")
     experiment = EXPERIMENTS[name]
     default = experiment.config(_preset(arguments))
     options = tyro.cli(
@@ -85,6 +95,7 @@ def run(arguments: Sequence[str]) -> int:
         description=f"{experiment.title}. {experiment.claim}",
         default=Options(default, _preset(arguments)),  # pyright: ignore[reportArgumentType]
         args=list(arguments[1:]),
+        config=(tyro.conf.AvoidSubcommands,),
     )
     folder = options.out or Path("runs") / f"{name}-{options.preset}"
     try:
@@ -92,7 +103,7 @@ def run(arguments: Sequence[str]) -> int:
             options.config, folder, preset=options.preset, resume=options.resume, tensorboard=options.tensorboard
         )
     except KeyboardInterrupt:
-        again = " ".join(["flipout run", *(word for word in arguments if word != "--resume"), "--resume"])
+        again = shlex.join(["flipout", "run", *(word for word in arguments if word != "--resume"), "--resume"])
         print(f"\nStopped. What was finished is in {folder}; go on with:\n  {again}", file=sys.stderr)
         return 130
     show(result, folder)
@@ -113,23 +124,25 @@ def show(result: Result, folder: Path) -> None:
     for head in ("", "claim", "measured", "interval", "kind"):
         table.add_column(head, overflow="fold", justify="right" if head == "measured" else "left")
     for check in sorted(result.checks, key=lambda check: check.kind != MUST_HOLD):
-        interval = "" if check.interval is None else "{:.3g} … {:.3g}".format(*check.interval)
+        ends = [] if check.interval is None else ["" if end is None else f"{end:.3g}" for end in check.interval]
+        interval = " … ".join(ends).strip()
         kind = check.kind.replace("_", " ")
         value = "not finite" if check.value is None else f"{check.value:.4g}"
         table.add_row("✓" if check.holds else "✗", check.claim, value, interval, kind)
-    console = Console()
+    console = Console(markup=False, emoji=False, highlight=False)
     console.print(table)
     held = sum(check.holds for check in result.checks)
-    console.print(f"{held} of {len(result.checks)} claims hold. The run is in {folder}", highlight=False)
+    console.print(f"{held} of {len(result.checks)} claims hold. The run is in {folder}", soft_wrap=True)
     for check in result.broken:
-        console.print(f"must hold, and does not: {check.claim}", style="bold red", highlight=False)
+        console.print(f"must hold, and does not: {check.claim}", style="bold red")
 
 
 def _preset(arguments: Sequence[str]) -> str:
     """The preset decides the defaults of all other settings, so it is looked for before they are read."""
-    for i, word in enumerate(arguments):
-        if word == "--preset" and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if word.startswith("--preset="):
-            return word.partition("=")[2]
-    return "quick"
+    preset = "quick"
+    for word, following in pairwise([*arguments, ""]):
+        if word == "--preset" and following:
+            preset = following
+        elif word.startswith("--preset="):
+            preset = word.partition("=")[2]
+    return preset

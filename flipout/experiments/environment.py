@@ -11,6 +11,8 @@ import torch
 
 import flipout
 
+from ..errors import InvalidArgument
+
 
 def environment(device: torch.device) -> dict[str, Any]:
     return {
@@ -46,4 +48,10 @@ def commit() -> str | None:
 
 def device_of(name: str) -> torch.device:
     """`auto`: CUDA where there is one, else the CPU."""
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    if name == "auto":
+        return torch.device(devices[-1])
+    devices += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if name not in devices:
+        raise InvalidArgument(f"--device {name}: there are auto, {', '.join(devices)} here.")
+    return torch.device(name)

@@ -310,8 +310,11 @@ def _value(check: Check) -> tuple[str, str]:
     if check.interval is None:
         return number(check.value), DASH
     low, high = check.interval
+    if low is None or high is None:
+        ends = [f"above {number(low)}"] * (low is not None) + [f"below {number(high)}"] * (high is not None)
+        return number(check.value), " ".join(ends) or DASH
     decimals = None
-    if None not in (check.value, low, high) and low < high and max(abs(low), abs(high)) < 1e6:
+    if check.value is not None and low < high and max(abs(low), abs(high)) < 1e6:
         decimals = max(0, 2 - math.floor(math.log10(high - low)))
         decimals = decimals if decimals <= 6 else None
     return number(check.value, decimals), f"{number(low, decimals)} to {number(high, decimals)}"

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import flipout
 
-from ..errors import RunError
+from ..errors import InvalidArgument, RunError
 from . import data, networks
 from .data import Images
 from .runs import Run
@@ -19,10 +20,10 @@ from .runs import Run
 class Pretraining:
     """Adam on batches drawn with replacement, until the network classifies `accuracy` of the training set."""
 
-    network: str = "fc"  # fc or convgg
+    network: Literal["fc", "convgg"] = "fc"
     hidden: tuple[int, ...] = (512, 512)  # of fc
     width: float = 1.0  # of convgg
-    data: str = "mnist"  # mnist, cifar10 or digits
+    data: Literal["mnist", "cifar10", "digits"] = "mnist"
     embedded: bool = False  # digits stand in for data that is not here
     noise: bool = False  # train under flipout with the noise that is measured, and not without any
     accuracy: float = 0.85
@@ -30,6 +31,11 @@ class Pretraining:
     batch: int = 128
     every: int = 10  # steps between two looks at the accuracy
     most: int = 20_000  # steps before it is given up
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "every", "most"):
+            if getattr(self, name) < 1:
+                raise InvalidArgument(f"pretraining.{name}={getattr(self, name)}: expected at least 1.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +57,8 @@ def frozen(config: Pretraining, std: float, run: Run, name: str = "") -> Frozen:
         torch.manual_seed(run.seed_of(f"{name}network"))
         model = _network(config, images).eval().to(run.device)
     if config.network == "convgg" and run.device.type == "cuda":
-        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        x = x.to(memory_format=torch.channels_last)
     flipout.perturb(model, flipout.MultiplicativeGaussian(std=std))
     model.load_state_dict(run.tensors(f"{name}network", lambda: _train(model, x, y, config, run, name)))
     for name, parameter in model.named_parameters():

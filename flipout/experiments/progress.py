@@ -16,6 +16,7 @@ class Progress:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.bars: Any = None
+        self.depth = 0  # of the loops that are running
 
     def __enter__(self) -> "Progress":
         if self.stream.isatty():
@@ -53,16 +54,18 @@ class Progress:
         end before they do, and nobody knows when."""
         listed = list(items)
         total = sum(map(weight, listed))
-        task = None if self.bars is None else self.bars.add_task(title, total=None if most else total)
+        bars = self.bars
+        task = None if bars is None else bars.add_task(title, total=None if most else total)
         started = spoke = time.monotonic()
         done = 0.0
+        self.depth += 1
         try:
             for item in listed:
                 yield item
                 done += weight(item)
                 now = time.monotonic()
-                if task is not None:
-                    self.bars.update(task, completed=done)
+                if bars is not None:
+                    bars.update(task, completed=done)
                 elif now - started > _SILENT and (now - spoke > _BETWEEN or done >= total):
                     spoke = now
                     left = (now - started) * (total - done) / max(done, 1e-9)
@@ -70,8 +73,14 @@ class Progress:
                     rest = "" if most else f", {_clock(left)} left"
                     self.say(f"{title}: {share}{_clock(now - started)} passed{rest}")
         finally:
-            if task is not None and self.bars is not None:
-                self.bars.update(task, completed=total)
+            self.depth -= 1
+            if bars is not None:
+                if self.depth or time.monotonic() - started < _SILENT:
+                    bars.remove_task(task)  # its place is for the next one
+                elif most:
+                    bars.update(task, total=1, completed=1)
+                else:
+                    bars.stop_task(task)
 
 
 def _clock(seconds: float) -> str:

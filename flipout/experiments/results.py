@@ -21,7 +21,7 @@ class Check:
     claim: str
     kind: Literal["must_hold", "reported"]
     value: float | None  # None: not finite
-    interval: tuple[float, float] | None
+    interval: tuple[float | None, float | None] | None  # None at an end: open
     holds: bool
 
 
@@ -76,14 +76,15 @@ class Result:
 
 def to_json(content: Any) -> str:
     """JSON that every reader takes: infinities and NaN, which it cannot say, are null."""
-    return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _finite(content: Any) -> Any:
+def finite(content: Any) -> Any:
+    """None for what is not."""
     if isinstance(content, float):
         return content if math.isfinite(content) else None
     if isinstance(content, Mapping):
-        return {key: _finite(value) for key, value in content.items()}
+        return {key: finite(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
+        return [finite(value) for value in content]
     return content

@@ -24,7 +24,7 @@ from ..errors import RunError
 from ..variance.records import write_whole
 from .environment import environment
 from .progress import Progress
-from .results import Figure, Result, to_json
+from .results import Figure, Result, finite, to_json
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.json", "environment.json", "metrics.jsonl", "result.json"
 LOCK = ".lock"
@@ -47,7 +47,7 @@ class Run:
         if not path.exists():
             with self._working_on(name):
                 write_whole(path, to_json(make()))
-        return json.loads(path.read_text())
+        return _read(path)
 
     def tensors(self, name: str, make: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """make(), tensors by name; once."""
@@ -67,18 +67,24 @@ class Run:
         return int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:7], "big")
 
     def log(self, step: int, **metrics: float) -> None:
-        line = {"piece": self._piece, "step": step, **metrics}
-        with (self.folder / METRICS).open("a") as file:
+        """Of the piece that is being made."""
+        if not self._piece:
+            raise RunError("Metrics belong to a piece of work: log them inside of the function that makes it.")
+        line = finite({"piece": self._piece, "step": step, **metrics})
+        with (self.folder / METRICS).open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(line) + "\n")
         self._to_board(line)
 
     def draw(self, name: str, caption: str, figure: Any) -> None:
-        """A figure of matplotlib as SVG and PNG."""
+        """A figure of matplotlib as SVG and PNG, the same bytes whenever it is drawn."""
+        from matplotlib import rc_context
+
         (self.folder / "figures").mkdir(exist_ok=True)
         for suffix in (".svg", ".png"):
             path = self.folder / "figures" / (name + suffix)
             fresh = path.with_name(f"{name}.new{suffix}")
-            figure.savefig(fresh, dpi=160, metadata={"Date": None} if suffix == ".svg" else None)
+            with rc_context({"svg.hashsalt": name}):
+                figure.savefig(fresh, dpi=160, metadata={"Date": None} if suffix == ".svg" else None)
             fresh.replace(path)
         self.figures.append(Figure(name, caption))
 
@@ -89,7 +95,7 @@ class Run:
     def spend(self) -> None:
         """Note the time that this session has taken so far."""
         path = self.folder / ENVIRONMENT
-        held = json.loads(path.read_text())
+        held = _read(path)
         held["sessions"][-1]["seconds"] = round(time.monotonic() - self._started, 1)
         write_whole(path, to_json(held))
 
@@ -107,14 +113,14 @@ class Run:
     def _to_board(self, line: Mapping[str, Any]) -> None:
         if self.board is not None:
             for key, value in line.items():
-                if key not in ("piece", "step"):
+                if key not in ("piece", "step") and value is not None:
                     self.board.add_scalar(f"{line['piece']}/{key}", value, line["step"])
 
     def forget_unfinished(self) -> None:
         """Drop the metrics of pieces that are not finished: they will be made, and logged, again."""
         path = self.folder / METRICS
         kept = []
-        for text in path.read_text().splitlines() if path.exists() else []:
+        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             try:
                 line = json.loads(text)
             except ValueError:
@@ -132,16 +138,21 @@ def opened(
     """The run in `folder`, new or taken up again, for this process alone."""
     settings = json.loads(to_json(settings))
     device = torch.device(settings["device"])
+    writer = _writer() if tensorboard else None
     _check(folder, settings, resume)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be made ({error.strerror}): choose another folder with --out.") from error
     with _alone(folder):
-        board = _board(folder) if tensorboard else None
+        _check(folder, settings, resume)  # again: another process may have been here just before
         if not (folder / CONFIG).exists():
             write_whole(folder / CONFIG, to_json(settings))
         past = folder / ENVIRONMENT
-        sessions = json.loads(past.read_text())["sessions"] if past.exists() else []
+        sessions = _read(past)["sessions"] if past.exists() else []
         now = {"started": datetime.now(UTC).isoformat(timespec="seconds"), "seconds": 0.0}
         write_whole(past, to_json({**environment(device), "sessions": [*sessions, now]}))
+        board = None if writer is None else _board(writer, folder)
         run = Run(folder, settings["seed"], device, progress, board)
         run.forget_unfinished()
         try:
@@ -156,7 +167,8 @@ def _check(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file: choose a folder with --out.")
     if not (folder / CONFIG).exists():
-        others = [path.name for path in folder.iterdir() if path.name != LOCK] if folder.exists() else []
+        own = (LOCK, CONFIG + ".new")  # of a process that was killed before it had begun
+        others = sorted(path.name for path in folder.iterdir() if path.name not in own) if folder.exists() else []
         if others:
             raise RunError(f"{folder} holds {others[0]} and no run: choose another folder with --out.")
         return
@@ -166,14 +178,30 @@ def _check(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
             f"{folder} already holds a run ({state}). Go on with it by --resume, choose another folder with --out, or "
             "delete it."
         )
-    held = json.loads((folder / CONFIG).read_text())
-    changed = [key for key in {**held, **settings} if held.get(key) != settings.get(key)]
+    try:
+        there = _flat(_read(folder / CONFIG))
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunError(f"{folder / CONFIG} is not that of a run: choose another folder with --out.") from error
+    given = _flat(settings)
+    changed = [key for key in {**there, **given} if there.get(key) != given.get(key)]
     if changed:
-        given = ", ".join(f"{key}: {settings.get(key)!r} given, {held.get(key)!r} there" for key in changed)
+        named = ", ".join(f"{key}: {given.get(key)!r} given, {there.get(key)!r} there" for key in changed)
         raise RunError(
-            f"--resume: the run in {folder} was started with other settings ({given}). Give the same ones, or start a "
+            f"--resume: the run in {folder} was started with other settings ({named}). Give the same ones, or start a "
             "run of its own with --out."
         )
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """By the names that the options have: pretraining.accuracy."""
+    made: dict[str, Any] = {}
+    for key, value in settings.items():
+        made |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
+    return made
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -193,11 +221,15 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _board(folder: Path) -> Any:
-    """A log for TensorBoard, begun afresh: what the run had logged is written to it again."""
+def _writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise RunError("--tensorboard needs the package tensorboard: pip install tensorboard.") from error
+    return SummaryWriter
+
+
+def _board(writer: Any, folder: Path) -> Any:
+    """A log for TensorBoard, begun afresh: what the run had logged is written to it again."""
     shutil.rmtree(folder / "tensorboard", ignore_errors=True)
-    return SummaryWriter(os.fspath(folder / "tensorboard"))
+    return writer(os.fspath(folder / "tensorboard"))

@@ -40,7 +40,7 @@ def _worst(claim: str, pairs: Pairs, relation: Literal["equal", "less"]) -> Chec
     share = LEVEL / len(pairs) / (2 if relation == "equal" else 1)
     half = t_quantile(1 - share, found[worst].freedom) * found[worst].error / against
     ratio = first.variance / against
-    interval = (ratio - half, ratio + half if relation == "equal" else math.inf)
+    interval = (ratio - half, ratio + half if relation == "equal" else None)
     return Check(claim, MUST_HOLD, ratio, interval, chances[worst] * len(pairs) >= LEVEL)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from flipout.variance import Decomposition, Measurements
 
+from ..errors import InvalidArgument
 from . import variance_claims as claims
 from .experiment import Config, Outcome
 from .results import Check, Number
@@ -20,12 +21,27 @@ CLAIM = (
 class CurvesConfig(StudyConfig, Config):
     shown: tuple[str, ...] = ()  # layers in the figure; all of them where none is named
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (
+            not {"shared", "flipout"} <= set(self.schemes)
+            or 1 not in self.batch_sizes
+            or len(set(self.batch_sizes)) < 2
+        ):
+            raise InvalidArgument(
+                f"schemes={self.schemes}, batch_sizes={self.batch_sizes}: the claims compare shared and flipout, and "
+                "follow curves that begin at a batch of 1."
+            )
+
 
 def work(config: CurvesConfig, run: Run) -> Outcome:
     study = Study(config, run)
     found = study.decomposed()
     measured = study.measured(study.points())
     measured.to_json(run.folder / "measurements.json")
+    unknown = set(config.shown) - {layer.removesuffix(".weight") for layer in study.layers}
+    if unknown:
+        raise InvalidArgument(f"shown: {', '.join(unknown)} given; the layers are {', '.join(study.layers)}.")
     shown = [layer for layer in study.layers if not config.shown or layer.removesuffix(".weight") in config.shown]
     figure = Measurements(r for r in measured if r.parameter in shown).plot(predictions=found)
     run.draw(
@@ -49,7 +65,7 @@ def figures(checks: list[Check], found: list[Decomposition]) -> dict[str, Number
     made: dict[str, Number] = {}
     for one, slope in zip(found, (check for check in checks if "slope" in check.claim), strict=True):
         layer, knee = one.parameter.removesuffix(".weight"), claims.ratio(one.alpha, one.both)
-        made[f"{layer}: slope of flipout"] = slope.value
+        made[f"{layer}: slope of flipout"] = slope.value if slope.value is not None else "not finite"
         made[f"{layer}: knee of shared, α/(β + γ)"] = knee.value
         made[f"{layer}: N at which shared is within 10 % of its floor"] = 10 * (knee.value - 1)
         made |= terms(one)

@@ -9,21 +9,23 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import flipout
+from flipout.errors import InvalidArgument
 from flipout.variance import Decomposition, Measurements, Record, Term
 
 from .pretraining import Frozen, Pretraining, frozen
 from .runs import Run
 
 SIZES = tuple(2**i for i in range(14))
+SchemeName = Literal["shared", "flipout", "local_reparam", "independent"]
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """How a curve is measured: `draws` gradients for an estimate of a variance, `repeats` estimates for its interval."""
+    """A curve: `draws` gradients for one estimate of a variance, `repeats` estimates for its interval."""
 
     pretraining: Pretraining = field(default_factory=Pretraining)
     std: float = 1.0  # of the multiplicative Gaussian noise
-    schemes: tuple[str, ...] = ("shared", "flipout", "local_reparam", "independent")
+    schemes: tuple[SchemeName, ...] = ("shared", "flipout", "local_reparam", "independent")
     batch_sizes: tuple[int, ...] = SIZES
     draws: int = 200
     repeats: int = 50
@@ -39,6 +41,24 @@ class StudyConfig:
     sub_batch: int = 1024
     at_once: int | None = None  # draws in one vmap, where a batch is no larger than that
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"  # of products on a GPU
+
+    def __post_init__(self) -> None:
+        least = {
+            "draws": 2,
+            "repeats": 2,
+            "large_repeats": 2,
+            "pairs": 2,
+            "pair_batch": 1,
+            "examples": 40,
+            "sub_batch": 1,
+        }
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {value}.")
+        if not self.schemes or not self.batch_sizes or min(self.batch_sizes) < 1:
+            raise InvalidArgument(
+                f"schemes={self.schemes}, batch_sizes={self.batch_sizes}: expected at least one of each, and sizes ≥ 1."
+            )
 
     def repeats_of(self, scheme: str, size: int) -> int:
         repeats = self.repeats if size <= self.large else self.large_repeats

@@ -32,6 +32,14 @@ class Captured:
         self.graph.replay()
         return self.result
 
+    def close(self) -> None:
+        """Give the graph's memory back."""
+        if self.graph is not None:
+            torch.cuda.synchronize()
+            self.graph.reset()
+            self.graph, self.result, self.held = None, None, ()
+            torch.cuda.empty_cache()
+
     def _capture(self, tensors: tuple[Tensor, ...]) -> bool:
         self.held = tuple(t.clone() for t in tensors)
         try:

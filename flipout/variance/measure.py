@@ -99,6 +99,7 @@ def measure(
         with using(model, scheme=scheme):
             estimates.append(_estimate(point, draws, split))
         if i + 1 == repeats_at(size):
+            point.gradients.close()
             records += _records(scheme, size, draws, bases_at(size), estimates)
     return Measurements(records)
 

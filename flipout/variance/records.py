@@ -116,5 +116,5 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     """The file, or what was there before; never a part."""
     target = Path(path)
     fresh = target.with_name(target.name + ".new")
-    fresh.write_text(text)
+    fresh.write_text(text, encoding="utf-8", newline="\n")
     fresh.replace(target)

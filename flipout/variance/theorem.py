@@ -74,6 +74,7 @@ def decompose(
     with using(model, scheme=Flipout()):
         single, batches = source.point(1), source.point(batch_size)
         estimates = [_alpha(single, examples // 20) for _ in progress(range(20))]
+        single.gradients.close()
         found = [_covariances(source, some, batch_size) for some in progress(batches.chunks(pairs))]
     made = []
     for name in source.parts:

@@ -211,12 +211,15 @@ def test_runs_of_one_experiment_keep_their_own_anchors(tmp_path):
 def test_a_run_with_nothing_to_show_and_values_that_are_not_finite(tmp_path):
     bare = finished(tmp_path / "bare", measured={}, paper={}, checks=(), figures=())
     endless = Check("one repeat", "reported", float("inf"), (float("-inf"), float("inf")), True)
-    write_page([bare, finished(tmp_path / "endless", checks=(endless,))], tmp_path / "report.html")
+    above, below = (Check("one-sided", "reported", 0.7, ends, True) for ends in ((0.5, None), (None, 0.9)))
+    write_page([bare, finished(tmp_path / "endless", checks=(endless, above, below))], tmp_path / "report.html")
     parsed = Parsed(tmp_path / "report.html")
     assert "No checks" in parsed.all("nav")[0]["text"]
     assert not parsed.all("table", "figure", inside=parsed.all("article")[0])
-    (row,) = [row for row in parsed.all("tr") if "data-kind" in row]
-    assert "not finite to not finite" in row["text"]
+    first, *rest = [row["text"] for row in parsed.all("tr") if "data-kind" in row]
+    assert "not finite–" in first
+    assert "above 0.5" in rest[0]
+    assert "below 0.9" in rest[1]
 
 
 def text(shown: str) -> str:

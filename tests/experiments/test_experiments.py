@@ -1,0 +1,163 @@
+"""Every experiment of the catalogue has its presets, runs, leaves its files, and can be reported."""
+
+import ast
+import json
+import tempfile
+from dataclasses import FrozenInstanceError, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from flipout import experiments
+from flipout.errors import InvalidArgument
+from flipout.experiments.catalogue import EXPERIMENTS
+from flipout.experiments.cli import main
+from flipout.experiments.environment import commit, device_of, environment
+from flipout.experiments.experiment import Config, Preset
+from flipout.experiments.results import MUST_HOLD, REPORTED, Result, to_json
+from tests.experiments.test_page import Parsed, checks_of
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(Path(experiments.__file__).parent.glob("*.py"))
+TINY = (
+    *("--preset", "smoke", "--schemes", "shared", "flipout", "--batch-sizes", "1", "8"),
+    *("--draws", "3", "--pairs", "4", "--examples", "40", "--pair-batch", "8", "--pretraining.accuracy", "0.5"),
+)
+
+
+def check_no_place_is_named(folder: Path) -> None:
+    """No file of a run says where on a machine it was made."""
+    places = [str(place) for place in (ROOT, folder, Path.home(), Path(tempfile.gettempdir())) if place != Path("/")]
+    for path in folder.rglob("*.json*"):
+        text = path.read_text(encoding="utf-8")
+        assert [place for place in places if place in text] == [], path.name
+
+
+def frozen(config: Any) -> bool:
+    inner = [getattr(config, field.name) for field in fields(config)]
+    return config.__dataclass_params__.frozen and all(frozen(value) for value in inner if is_dataclass(value))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_settings_at_three_prices(name):
+    experiment = EXPERIMENTS[name]
+    assert experiment.name == name
+    assert experiment.title
+    assert experiment.claim.endswith(".")
+    assert tuple(experiment.presets) == tuple(experiment.costs) == get_args(Preset) == ("smoke", "quick", "paper")
+    assert all(experiment.costs.values())
+    configs = list(experiment.presets.values())
+    assert len({type(config) for config in configs}) == 1
+    assert len({to_json(asdict(config)) for config in configs}) == 3
+    for config in configs:
+        assert isinstance(config, Config)
+        assert frozen(config)
+        with pytest.raises(FrozenInstanceError):
+            config.seed = 1  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(InvalidArgument, match=f"{name} has no preset 'huge': use one of smoke, quick, paper"):
+        experiment.config("huge")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_smoke_runs_leaves_its_files_and_is_reported(name, tmp_path, capsys):
+    folder, page = tmp_path / "run", tmp_path / "report.html"
+    assert main(["run", name, "--preset", "smoke", "--device", "cpu", "--out", str(folder)]) == 0
+    said = capsys.readouterr().out
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.json", "metrics.jsonl", "result.json", "environment.json", "figures", "pieces"} <= names
+    assert not list(folder.rglob("*.new*"))
+
+    held = json.loads((folder / "result.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    assert (held["experiment"], held["preset"]) == (name, "smoke")
+    assert held["measured"]
+    assert held["paper"].keys() <= held["measured"].keys()
+    assert held["setting"]
+    assert {check["kind"] for check in held["checks"]} == {MUST_HOLD, REPORTED}
+    for check in held["checks"]:
+        assert check.keys() == {"claim", "kind", "value", "interval", "holds"}
+        assert check["interval"] is None or len(check["interval"]) == 2
+    assert len({check["claim"] for check in held["checks"]}) == len(held["checks"])
+    result = Result.read(folder / "result.json")
+    assert result.broken == []
+    assert f"{sum(check.holds for check in result.checks)} of {len(result.checks)} claims hold" in said
+
+    assert result.figures
+    for figure in result.figures:
+        assert (folder / "figures" / f"{figure.name}.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
+        assert (folder / "figures" / f"{figure.name}.png").read_bytes().startswith(b"\x89PNG")
+    pieces = {path.stem for path in (folder / "pieces").iterdir()}
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert lines
+    assert {line["piece"].replace("/", ".") for line in lines} <= pieces
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    whole = {"experiment": name, "preset": "smoke", **asdict(EXPERIMENTS[name].presets["smoke"]), "device": "cpu"}
+    assert config == json.loads(to_json(whole))
+    (session,) = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["sessions"]
+    assert 0 < session["seconds"] < 60
+    check_no_place_is_named(folder)
+
+    assert main(["report", str(folder), "--out", str(page)]) == 0
+    parsed = Parsed(page)
+    rows = [row for row in parsed.all("tr") if "data-kind" in row]
+    for row, check in zip(rows, checks_of(folder), strict=True):
+        assert parsed.all("th", inside=row)[0]["text"] == check["claim"]
+        assert (row["data-kind"], row["data-holds"]) == (check["kind"], str(check["holds"]).lower())
+        shown = [float(data["value"]) for data in parsed.all("data", inside=row)]
+        assert shown == [number for number in check["numbers"] if number is not None]
+
+
+def test_the_seed_decides_everything(tmp_path):
+    found = {}
+    for name, seed in (("one", "1"), ("same", "1"), ("two", "2")):
+        assert main(["run", "variance-fc", *TINY, "--seed", seed, "--out", str(tmp_path / name)]) == 0
+        kept = ("result.json", "metrics.jsonl", "measurements.json", "figures/variance.svg", "figures/variance.png")
+        found[name] = {file: (tmp_path / name / file).read_bytes() for file in kept}
+    assert found["one"] == found["same"]
+    assert all(found["one"][file] != found["two"][file] for file in found["one"])
+
+
+def test_mnist_itself_where_it_is(tmp_path, real_data):
+    assert main(["run", "variance-fc", *TINY, "--pretraining.data", "mnist", "--out", str(tmp_path)]) == 0
+    setting = Result.read(tmp_path / "result.json").setting
+    assert "MNIST" in setting
+    assert "digits" not in setting
+    check_no_place_is_named(tmp_path)
+    assert not any(str(real_data) in path.read_text() for path in tmp_path.rglob("*.json*"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_nothing_is_pickled_or_unpickled(path):
+    modules = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not {alias.name.partition(".")[0] for alias in node.names} & modules
+        if isinstance(node, ast.ImportFrom):
+            assert (node.module or "").partition(".")[0] not in modules
+            assert node.module != "torch" or not {alias.name for alias in node.names} & {"load", "save"}
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "save")}
+        if isinstance(node, ast.keyword):
+            assert node.arg != "allow_pickle"
+
+
+def test_the_environment_names_versions_and_the_device(monkeypatch):
+    held = environment(torch.device("cpu"))
+    assert held["torch"] == torch.__version__
+    assert held["device"].startswith("CPU, ")
+    assert all(held[key] for key in ("flipout", "python", "numpy", "platform"))
+    assert (commit() or "0").rstrip("+").isalnum()
+    monkeypatch.setenv("FLIPOUT_COMMIT", "abc+")
+    assert commit() == "abc+"
+    monkeypatch.delenv("FLIPOUT_COMMIT")
+    monkeypatch.setenv("PATH", "")  # no git
+    assert commit() is None
+
+
+def test_devices_are_those_that_are_here():
+    assert device_of("cpu") == torch.device("cpu")
+    assert device_of("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    for name in ("banana", "meta", "cuda:99", "", "cpu:0"):
+        with pytest.raises(InvalidArgument, match=f"--device {name}: there are auto, cpu.* here"):
+            device_of(name)

@@ -1,0 +1,93 @@
+"""Result files: what was found, in JSON that every reader takes."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flipout.errors import DataError
+from flipout.experiments.results import MUST_HOLD, REPORTED, Check, Figure, Result, to_json
+
+HOLDS = Check("α ≫ β", REPORTED, 12.5, (10.0, 15.0), True)
+BROKEN = Check("shared = flipout at N = 1", MUST_HOLD, 2.0, None, False)
+RESULT = Result(
+    experiment="toy",
+    preset="smoke",
+    title="Figure 0",
+    claim="β ≤ 1",
+    setting="digits; 64–10",
+    measured={"slope": -0.98, "steps": 7, "data": "digits"},
+    paper={"slope": "≈ −1"},
+    checks=(HOLDS, BROKEN, replace(HOLDS, holds=False)),
+    figures=(Figure("curve", "β against N"),),
+)
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path):
+    RESULT.write(tmp_path / "result.json")
+    assert Result.read(tmp_path / "result.json") == RESULT
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_the_file_has_what_readers_ask_for(tmp_path):
+    RESULT.write(tmp_path / "result.json")
+    held = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert {"experiment", "preset", "measured", "paper", "checks"} <= held.keys()
+    assert [check["kind"] for check in held["checks"]] == ["reported", "must_hold", "reported"]
+    assert held["checks"][0] == {
+        "claim": "α ≫ β",
+        "kind": "reported",
+        "value": 12.5,
+        "interval": [10.0, 15.0],
+        "holds": True,
+    }
+
+
+def test_only_a_claim_of_theory_can_be_broken():
+    assert RESULT.broken == [BROKEN]
+    assert replace(RESULT, checks=(HOLDS, replace(BROKEN, holds=True))).broken == []
+
+
+def test_json_is_strict_readable_and_ends_in_a_line():
+    endless = {"a": [math.inf, (-math.inf, 1.5)], "b": {"c": math.nan}, "β": True, "n": 3}
+    text = to_json(endless)
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "a": [None, [None, 1.5]],
+        "b": {"c": None},
+        "β": True,
+        "n": 3,
+    }
+    assert "β" in text
+    assert text.endswith("}\n")
+    assert json.loads(to_json([0.1, 1e-300, 2**60])) == [0.1, 1e-300, 2**60]
+    with pytest.raises(TypeError):
+        to_json({"path": Path("here")})
+
+
+def test_what_is_not_finite_is_none_when_it_is_read(tmp_path):
+    endless = replace(HOLDS, value=math.inf, interval=(-math.inf, math.inf))
+    replace(RESULT, checks=(endless,)).write(tmp_path / "result.json")
+    (check,) = Result.read(tmp_path / "result.json").checks
+    assert (check.value, check.interval) == (None, (None, None))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "",
+        "[]",
+        "{}",
+        '{"checks": 3}',
+        '{"checks": [{"claim": "x"}], "figures": []}',
+        '{"checks": [], "figures": []}',
+    ],
+)
+def test_what_is_no_result_is_refused(tmp_path, content):
+    path = tmp_path / "result.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match=r"(?s)result\.json is not the result of a run.*--resume"):
+        Result.read(path)
