@@ -1,6 +1,7 @@
 """Which Parameters `perturb` perturbs: the layer types it knows, the choice, and the refusals."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -122,7 +123,7 @@ def _known(model: nn.Module) -> _Known:
             if isinstance(layer, Perturbed) and name in layer.plan.distributions:
                 known.taken.add(id(parameter))
                 known.extra.update(id(attrgetter(own)(layer)) for own in layer.learned_names(name))
-            elif name in layer_type.default:
+            elif layer_type.chosen_by_default(name):
                 known.default.add(id(parameter))
     return known
 
@@ -135,7 +136,8 @@ def _refuse_computed(model: nn.Module, where: Where | None) -> None:
         if not bases or isinstance(layer, Perturbed):
             continue
         layer_type = _LAYERS[bases[0]]
-        for name in layer_type.default if where is None else layer_type.default + layer_type.optional:
+        wanted = layer_type.default if where is None else layer_type.default + layer_type.optional
+        for name in (n for n in _attributes(layer) if any(re.fullmatch(pattern, n) for pattern in wanted)):
             owner, _, local = name.rpartition(".")
             module, own, full = layer.get_submodule(owner), own_parameter(layer, name), f"{label}.{name}".lstrip(".")
             if not match(full):
@@ -150,6 +152,14 @@ def _refuse_computed(model: nn.Module, where: Where | None) -> None:
                     "Remove the parametrisation first (torch.nn.utils.parametrize.remove_parametrizations), or leave "
                     "the layer out with `where`."
                 )
+
+
+def _attributes(layer: nn.Module) -> Iterator[str]:
+    """Parameters, and whatever stands where one may have been."""
+    for label, module in layer.named_modules():
+        if label.partition(".")[0] != "parametrizations":
+            computed = getattr(module, "parametrizations", {})
+            yield from (f"{label}.{name}".lstrip(".") for name in {**module._parameters, **vars(module), **computed})
 
 
 def _check_patterns(where: Where, names: list[str]) -> None:

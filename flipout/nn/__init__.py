@@ -6,6 +6,7 @@ from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, Conv
 from .embedding import Embedding, EmbeddingBag
 from .linear import Linear
 from .norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
+from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
 LAYERS: tuple[type[Perturbed], ...] = (
     Linear,
@@ -18,6 +19,12 @@ LAYERS: tuple[type[Perturbed], ...] = (
     Embedding,
     EmbeddingBag,
     MultiheadAttention,
+    LSTM,
+    GRU,
+    RNN,
+    LSTMCell,
+    GRUCell,
+    RNNCell,
     LayerNorm,
     RMSNorm,
     GroupNorm,

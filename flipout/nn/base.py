@@ -1,5 +1,6 @@
 """What every perturbed layer has: a plan of its noise, and the way to the draw of a call."""
 
+import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -64,8 +65,9 @@ class Perturbed(nn.Module):
     """Mixed into a torch layer, before it. The torch layer's Parameters are the means."""
 
     torch_type: ClassVar[type[nn.Module]]
-    default: ClassVar[tuple[str, ...]] = ()  # Parameters perturbed unless `where` says otherwise
-    optional: ClassVar[tuple[str, ...]] = ()  # Parameters perturbed only where `where` names them
+    # Names of Parameters, as regular expressions.
+    default: ClassVar[tuple[str, ...]] = ()  # perturbed unless `where` says otherwise
+    optional: ClassVar[tuple[str, ...]] = ()  # perturbed only where `where` names them
     vectors: ClassVar[tuple[str, ...]] = ("bias",)  # those with one sign per element
     refused: ClassVar[dict[str, str]] = {}  # options of the torch layer under which it cannot be perturbed → why
     fixed_layout: ClassVar[str] = ""  # why `batch_dim` cannot be chosen
@@ -85,7 +87,7 @@ class Perturbed(nn.Module):
         super().__init__(*args, **kwargs)
         label = type(self).__name__
         self.check_options(self, label)
-        chosen = matcher(self.default if where is None else where)
+        chosen = self.chosen_by_default if where is None else matcher(where)
         names = [name for name in self.perturbable(self) if chosen(name)]
         if not names:
             raise UnknownParameter(f"{label}: where={where!r} names none of its Parameters {self.perturbable(self)}.")
@@ -99,7 +101,12 @@ class Perturbed(nn.Module):
 
     @classmethod
     def perturbable(cls, layer: nn.Module) -> list[str]:
-        return [name for name in cls.default + cls.optional if own_parameter(layer, name) is not None]
+        own = [name for name, _ in layer.named_parameters(remove_duplicate=False)]
+        return [name for pattern in cls.default + cls.optional for name in own if re.fullmatch(pattern, name)]
+
+    @classmethod
+    def chosen_by_default(cls, name: str) -> bool:
+        return any(re.fullmatch(pattern, name) for pattern in cls.default)
 
     @classmethod
     def check_options(cls, layer: nn.Module, label: str) -> None:
@@ -161,7 +168,8 @@ class Perturbed(nn.Module):
 
     def groups_of(self, name: str) -> int | None:
         """How signs run over a Parameter: groups of a convolution's kernel, 1 for a matrix, None for a vector."""
-        return None if name in self.vectors else getattr(self, "groups", 1)
+        vector = any(re.fullmatch(pattern, name) for pattern in self.vectors)
+        return None if vector else getattr(self, "groups", 1)
 
     def perturbations(self, x: Tensor, dtype: torch.dtype) -> Perturbations:
         """The Parameters under the draw that this call sees; dimension 0 of x is the rows."""

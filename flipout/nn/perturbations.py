@@ -1,6 +1,7 @@
 """A layer's Parameters as one call sees them."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ..draw import Draw
 from ..errors import WeightReused
 from ..ops.base import Op
 from ..perturbation import Part, Perturbation
+from ..schemes.base import Product
 from .plan import Keys
 from .root import recomputing
 
@@ -65,6 +67,20 @@ class Perturbations:
         mean = attrgetter(weight)(self.layer).to(self.dtype)
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
+    def bound(self, op: Op, weight: str, bias: str) -> Product:
+        """`product` for many inputs, one after the other; the bias may be perturbed or missing."""
+        own = None if bias in self else getattr(self.layer, bias, None)
+        plain = None if own is None else own.to(self.dtype)
+        if weight in self:
+            product = self.layer.plan.scheme.bound(op, plain, self.matrix(weight))
+        else:
+            mean = attrgetter(weight)(self.layer).to(self.dtype)
+            product = partial(op.apply, weight=mean, bias=plain)
+        if bias not in self:
+            return product
+        vector = self.vector(bias)
+        return lambda x: product(x) + vector
+
     def vector(self, name: str) -> Tensor:
         """(rows or 1, *shape): the vector Parameter that each row sees."""
         if name not in self:
@@ -72,11 +88,11 @@ class Perturbations:
         made = self.layer.plan.scheme.vector(self[name])
         return made if made.shape[0] == 1 or self.draw.rows == 1 else made.repeat_interleave(self.draw.rows, 0)
 
-    def affine(self, op: Op, x: Tensor) -> Tensor:
-        """The op with the layer's `weight` and `bias`, either of them perturbed or not."""
-        if "bias" not in self:
-            return self.product(op, x, "weight", attrgetter("bias")(self.layer))
-        y, bias = self.product(op, x, "weight", None), self.vector("bias")
+    def affine(self, op: Op, x: Tensor, weight: str = "weight", bias: str = "bias") -> Tensor:
+        """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""
+        if bias not in self:
+            return self.product(op, x, weight, getattr(self.layer, bias, None))
+        y, vector = self.product(op, x, weight, None), self.vector(bias)
         shape = [1] * y.dim()
-        shape[0], shape[op.out_dim] = bias.shape
-        return y + bias.view(shape)
+        shape[0], shape[op.out_dim] = vector.shape
+        return y + vector.view(shape)

@@ -1,6 +1,7 @@
 """An op: arithmetic that is linear in its weight. It owns no Parameter and draws nothing."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -65,3 +66,20 @@ def put_flipped(out: Tensor, y: Tensor, p: Tensor, signs: Tensor, dim: int) -> N
     else:
         rows.view(factors.dtype).bitwise_xor_(factors)
         torch.add(y, p, out=out)
+
+
+@dataclass(frozen=True)
+class Flipped:
+    """The product of flipout with what a draw decides at hand: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
+
+    op: Op
+    lifted: Op  # the op for ΔŴ: batched where there are several bases
+    mean: Tensor
+    delta: Tensor
+    r: Tensor
+    s: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        p = self.lifted.apply(flip(x, self.s, self.op.in_dim), self.delta)
+        return self.op.apply(x, self.mean, self.bias) + flip(p, self.r, self.op.out_dim)

@@ -1,12 +1,15 @@
 """WHO shares the noise: how the examples of a batch see a Parameter's perturbation."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from torch import Tensor
 
 from ..distributions.base import Distribution
 from ..ops.base import Op
 from ..perturbation import Perturbation
+
+Product = Callable[[Tensor], Tensor]
 
 
 class Scheme(ABC):
@@ -21,6 +24,10 @@ class Scheme(ABC):
     @abstractmethod
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
         """op's output for x, each example under its own weight; the bias is added as it is."""
+
+    @abstractmethod
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
+        """`product` for many inputs, one after the other, under one draw: what it decides is made once."""
 
     @abstractmethod
     def vector(self, p: Perturbation) -> Tensor:

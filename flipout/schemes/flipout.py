@@ -1,6 +1,6 @@
 """The paper: one ΔŴ for `group` examples, flipped for each of them by a rank-one sign matrix of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ..distributions.base import Distribution
 from ..errors import AsymmetricDistribution, InvalidArgument
-from ..ops.base import Op, flip, put_flipped
+from ..ops.base import Flipped, Op, flip, put_flipped
 from ..perturbation import Perturbation, Signs
 from ..random import transformed
-from .base import Scheme
+from .base import Product, Scheme
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,11 @@ class _Spec:
 
     def forward(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor) -> Tensor:
         """The definition: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
-        r, s = self.signs.over(self.dims, keys, x.dtype)
-        p = self.lifted.apply(flip(x, s, self.op.in_dim), delta)
-        return self.op.apply(x, mean, bias) + flip(p, r, self.op.out_dim)
+        return self.flipped(mean, bias, delta, keys, x.dtype)(x)
+
+    def flipped(self, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, dtype: torch.dtype) -> Flipped:
+        r, s = self.signs.over(self.dims, keys, dtype)
+        return Flipped(self.op, self.lifted, mean, delta, r, s, bias)
 
     def pieces(self, x: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows with their r and s: on a CPU a few examples at a time, so that what is flipped stays in its cache."""
@@ -127,18 +129,14 @@ class Flipout(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        first, count, group = self._bases(p)
+        spec, delta, whole = self._spread_over(op, p)
         keys = p.sign_keys(self.reuse_signs)
-        if count == 1:
-            return self._combine(_Spec(op, op, p.signs), x, bias, p.mean, p.delta(first), keys)
-        # Whole groups only: pad the rows of the first and of the last one.
-        rows = p.draw.rows
-        before, after = (p.first - first * group) * rows, ((first + count) * group - p.first - p.examples) * rows
-        whole = p.seen_by(first * group, count * group)
-        spec = _Spec(op, op.batched(count), whole.signs)
-        padded = F.pad(x, (*[0, 0] * (x.dim() - 1), before, after)) if before or after else x
-        y = self._combine(spec, padded, bias, p.mean, p.deltas(first, count), keys)
-        return y.narrow(0, before, x.shape[0])
+        return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, keys))
+
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
+        spec, delta, whole = self._spread_over(op, p)
+        flipped = spec.flipped(p.mean, bias, delta, p.sign_keys(self.reuse_signs), p.dtype)
+        return flipped if spec.lifted is op else lambda x: whole(x, flipped)
 
     def vector(self, p: Perturbation) -> Tensor:
         keys = p.sign_keys(self.reuse_signs)
@@ -161,6 +159,22 @@ class Flipout(Scheme):
         over0, over1 = over0.unflatten(1, (groups, -1)).unsqueeze(-1), over1.unflatten(1, (groups, -1)).unsqueeze(2)
         flips = (over0 * over1).view(p.examples, d0, d1, *[1] * (p.parameter.dim() - 2))
         return p.mean + self._delta_of_each(p) * flips
+
+    def _spread_over(self, op: Op, p: Perturbation) -> tuple[_Spec, Tensor, Callable[[Tensor, Product], Tensor]]:
+        """The op over the bases of these examples, their ΔŴ, and how a product with whole groups is had of these rows:
+        those of the first and of the last group are padded."""
+        first, count, group = self._bases(p)
+        if count == 1:
+            return _Spec(op, op, p.signs), p.delta(first), lambda x, product: product(x)
+        rows = p.draw.rows
+        before, after = (p.first - first * group) * rows, ((first + count) * group - p.first - p.examples) * rows
+
+        def whole(x: Tensor, product: Product) -> Tensor:
+            padded = F.pad(x, (*[0, 0] * (x.dim() - 1), before, after)) if before or after else x
+            return product(padded).narrow(0, before, x.shape[0])
+
+        signs = p.seen_by(first * group, count * group).signs
+        return _Spec(op, op.batched(count), signs), p.deltas(first, count), whole
 
     def _combine(self, spec: _Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, keys: Tensor):
         if transformed():

@@ -7,7 +7,7 @@ from torch import Tensor
 from ..distributions.base import Distribution
 from ..ops.base import Op
 from ..perturbation import Perturbation
-from .base import Scheme
+from .base import Product, Scheme
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,13 @@ class Independent(Scheme):
         pass
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        return self.bound(op, bias, p)(x)
+
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
         if p.examples == 0:
-            return op.apply(x, p.mean, bias)
-        return op.batched(p.examples).apply(x, self.vector(p), bias)
+            return lambda x: op.apply(x, p.mean, bias)
+        batched, weight = op.batched(p.examples), self.vector(p)
+        return lambda x: batched.apply(x, weight, bias)
 
     def vector(self, p: Perturbation) -> Tensor:
         return p.mean + p.oriented(p.deltas(p.first, p.examples))

@@ -9,7 +9,7 @@ from ..distributions.base import Distribution
 from ..errors import NoExampleWeights, NotGaussian, SampledPerPosition
 from ..ops.base import Op
 from ..perturbation import Perturbation
-from .base import Scheme
+from .base import Product, Scheme
 from .independent import Independent
 
 
@@ -43,6 +43,12 @@ class LocalReparam(Scheme):
         std = _safe_sqrt(variance).to(p.dtype)
         noise = p.output_noise((p.draw.rows, *mean.shape[1:]))
         return mean + std * noise.view(mean.shape)
+
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
+        raise SampledPerPosition(
+            "Local reparameterisation can never serve a weight that an example uses at every time step: each use would "
+            "be sampled separately. Use scheme='flipout'."
+        )
 
     def vector(self, p: Perturbation) -> Tensor:
         return Independent().vector(p)  # a bias enters each example's output once: sampling it is exact

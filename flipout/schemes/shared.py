@@ -8,7 +8,7 @@ from torch import Tensor
 from ..distributions.base import Distribution
 from ..ops.base import Op
 from ..perturbation import Perturbation
-from .base import Scheme
+from .base import Product, Scheme
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,11 @@ class Shared(Scheme):
         pass
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        return op.apply(x, self._weight(p), bias)
+        return self.bound(op, bias, p)(x)
+
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
+        weight = self._weight(p)
+        return lambda x: op.apply(x, weight, bias)
 
     def vector(self, p: Perturbation) -> Tensor:
         return self._weight(p).unsqueeze(0)

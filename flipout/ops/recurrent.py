@@ -1,0 +1,78 @@
+"""Recurrent cells and the loop over time. The product with the hidden state is handed in, with its draw at hand."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Product = Callable[[Tensor], Tensor]
+State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM
+
+
+class Cell(ABC):
+    gates: int  # rows of the weights per hidden unit
+
+    @abstractmethod
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
+        """The next state from W_ih x + b_ih, W_hh h + b_hh and the state."""
+
+
+@dataclass(frozen=True)
+class LSTM(Cell):
+    """c may be wider than the rest: half precision would lose what it adds up over time. `update` may change the
+    candidate g before it enters c."""
+
+    update: Callable[[Tensor], Tensor] | None = None
+    gates = 4
+
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
+        i, f, g, o = (x + h).to(state[1].dtype).chunk(4, -1)
+        g = g.tanh()
+        if self.update is not None:
+            g = self.update(g)
+        c = f.sigmoid() * state[1] + i.sigmoid() * g
+        return (o.sigmoid() * c.tanh()).to(x.dtype), c
+
+
+@dataclass(frozen=True)
+class GRU(Cell):
+    gates = 3
+
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
+        (xr, xz, xn), (hr, hz, hn) = x.chunk(3, -1), h.chunk(3, -1)
+        reset, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
+        n = (xn + reset * hn).tanh()
+        return (n + z * (state[0] - n),)
+
+
+@dataclass(frozen=True)
+class RNN(Cell):
+    nonlinearity: str = "tanh"
+    gates = 1
+
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
+        return ((x + h).tanh() if self.nonlinearity == "tanh" else (x + h).relu(),)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One layer in one direction. `alive` is (time, N, 1): where a sequence has ended, its state stays as it is."""
+
+    cell: Cell
+    product: Product
+    project: Product | None = None  # of an LSTM with projections
+    reverse: bool = False
+
+    def __call__(self, x: Sequence[Tensor], state: State, alive: Tensor | None = None) -> tuple[Tensor, State]:
+        """Outputs (time, N, H) and the last state, from W_ih x + b_ih of each time."""
+        outputs: list[Tensor] = [state[0]] * len(x)
+        for t in reversed(range(len(x))) if self.reverse else range(len(x)):
+            made = self.cell.step(x[t], self.product(state[0]), state)
+            if self.project is not None:
+                made = (self.project(made[0]), *made[1:])
+            if alive is not None:
+                made = tuple(torch.where(alive[t], new, old) for new, old in zip(made, state, strict=True))
+            outputs[t], state = made[0], made
+        return torch.stack(outputs), state
