@@ -1,6 +1,6 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
-from . import errors, nn, variance
+from . import errors, nn, regularizers, variance
 from .convert import perturb
 from .distributions import (
     Distribution,
@@ -42,6 +42,7 @@ __all__ = [
     "nn",
     "perturb",
     "register",
+    "regularizers",
     "sampling",
     "summary",
     "using",

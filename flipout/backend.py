@@ -74,6 +74,11 @@ def _import_offered() -> None:
             _refused.append(f"{module} cannot be imported: {error}.")
 
 
+def eager() -> bool:
+    """Whether only the definitions themselves may run."""
+    return _requested == "eager"
+
+
 @contextmanager
 def using(backend: Backend) -> Iterator[None]:
     """Inside: 'eager' uses no kernels, 'triton' fails where a kernel cannot serve, 'auto' takes those that fit.

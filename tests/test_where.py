@@ -65,7 +65,7 @@ def test_default_leaves_embeddings_biases_and_norms_alone():
 class Unknown(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.known, self.bilinear, self.lstm = nn.Linear(4, 4), nn.Bilinear(2, 3, 4), nn.LSTM(4, 4)
+        self.known, self.bilinear, self.prelu = nn.Linear(4, 4), nn.Bilinear(2, 3, 4), nn.PReLU()
         self.custom, self.free = Custom(), nn.Parameter(torch.ones(2))
 
 
@@ -73,7 +73,7 @@ class Unknown(nn.Module):
     ("where", "message"),
     [
         ("bilinear.weight", r"names bilinear\.weight of a Bilinear.*flipout\.register\(Bilinear"),
-        ("lstm.*", r"names lstm\.\w+ of a LSTM"),
+        ("prelu.*", r"names prelu\.weight of a PReLU"),
         (["known.weight", "custom.gain"], r"names custom\.gain of a Custom"),
         ("free", r"names free of a Unknown"),
         (lambda name: "gain" in name, r"names custom\.gain"),
@@ -95,7 +95,7 @@ def test_unknown_parameters_are_refused_where_named(where, message):
 def test_unknown_layers_that_are_not_named_are_left_alone():
     model = flipout.perturb(Unknown(), GAUSSIAN)
     assert perturbed(model) == ["known.weight"]
-    assert {row.layer for row in flipout.summary(model).rows if not row.noise} >= {"Bilinear", "LSTM", "Custom"}
+    assert {row.layer for row in flipout.summary(model).rows if not row.noise} >= {"Bilinear", "PReLU", "Custom"}
 
 
 def test_a_parameter_that_an_unknown_layer_uses_too_is_refused():

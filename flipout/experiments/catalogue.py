@@ -3,6 +3,17 @@
 from .theorem import THEOREM
 from .variance_convgg import VARIANCE_CONVGG
 from .variance_fc import VARIANCE_FC
+from .variance_lstm import VARIANCE_LSTM, VARIANCE_WD_LSTM
 from .variance_multigpu import VARIANCE_MULTIGPU
 
-EXPERIMENTS = {e.name: e for e in (VARIANCE_FC, VARIANCE_CONVGG, VARIANCE_MULTIGPU, THEOREM)}
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        VARIANCE_FC,
+        VARIANCE_CONVGG,
+        VARIANCE_LSTM,
+        VARIANCE_WD_LSTM,
+        VARIANCE_MULTIGPU,
+        THEOREM,
+    )
+}

@@ -13,11 +13,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+import flipout
+
 from ..errors import FlipoutError, InvalidArgument
 from .catalogue import EXPERIMENTS
 from .experiment import Config, Preset
 from .page import write_page
-from .results import MUST_HOLD, Result
+from .results import MUST_HOLD, REPORTED, Result
 
 USAGE = """usage: flipout COMMAND
 
@@ -56,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
     rest = rest[:-1]
     commands = {"list": list_experiments, "run": run, "report": report}
+    if command == "--version":
+        print(f"flipout {flipout.__version__}")
+        return 0
     if command not in commands:
         asked = command in ("", "-h", "--help")
         said = USAGE if asked else f"flipout: there is no command {command!r}.\n\n{USAGE}"
@@ -131,8 +136,9 @@ def show(result: Result, folder: Path) -> None:
         table.add_row("✓" if check.holds else "✗", check.claim, value, interval, kind)
     console = Console(markup=False, emoji=False, highlight=False)
     console.print(table)
-    held = sum(check.holds for check in result.checks)
-    console.print(f"{held} of {len(result.checks)} claims hold. The run is in {folder}", soft_wrap=True)
+    counts = [[check.holds for check in result.checks if check.kind == kind] for kind in (MUST_HOLD, REPORTED)]
+    held, seen = (f"{sum(holds)} of {len(holds)}" for holds in counts)
+    console.print(f"Must hold: {held} do. Seen in the paper: {seen} hold. The run is in {folder}", soft_wrap=True)
     for check in result.broken:
         console.print(f"must hold, and does not: {check.claim}", style="bold red")
 

@@ -68,7 +68,7 @@ class Experiment:
             result = Result(
                 experiment=self.name,
                 preset=preset,
-                title=self.title,
+                title=self.title if preset == "paper" else f"{self.title}: tried in small, as the setting says",
                 claim=self.claim,
                 setting=found.setting,
                 measured=found.measured,

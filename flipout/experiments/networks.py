@@ -6,6 +6,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from ..errors import InvalidArgument
+
 VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
@@ -53,3 +55,32 @@ def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor, batch: int = 20
     with torch.no_grad():
         right = sum(int((model(a).argmax(1) == b).sum()) for a, b in zip(x.split(batch), y.split(batch), strict=True))
     return right / len(x)
+
+
+class LanguageModel(nn.Module):
+    """Embedding, LSTM, decoder. The last layer is as wide as the embedding where they are tied."""
+
+    def __init__(self, words: int, embedding: int, hidden: int, layers: int, tied: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
+        self.decoder = nn.Linear(hidden, words)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        nn.init.uniform_(self.decoder.weight, -0.1, 0.1)
+        nn.init.zeros_(self.decoder.bias)
+        if tied:
+            if embedding != hidden:
+                raise InvalidArgument(
+                    f"tied embeddings of width {embedding} on {hidden} units: give both one width, or leave them apart."
+                )
+            self.decoder.weight = self.embedding.weight
+
+    def run(
+        self, words: torch.Tensor, state: tuple[torch.Tensor, ...] | None
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """(N, time) words → (N, time, words) logits, and the state to go on from."""
+        hidden, last = self.lstm(self.embedding(words), state)
+        return self.decoder(hidden), last
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.run(words, None)[0]

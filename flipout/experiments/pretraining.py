@@ -1,8 +1,9 @@
 """Partially trained networks: trained until they reach a given training accuracy, then perturbed."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ import flipout
 from ..errors import InvalidArgument, RunError
 from . import data, networks
 from .data import Images
+from .results import Number
 from .runs import Run
 
 
@@ -37,20 +39,23 @@ class Pretraining:
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"pretraining.{name}={getattr(self, name)}: expected at least 1.")
 
+    def freeze(self, std: float, run: Run, name: str = "") -> "Frozen":
+        """The network, trained once per run, with multiplicative Gaussian noise of `std` on its weights."""
+        return _freeze(self, std, run, name)
+
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """A partially trained network, its training set, and how it came about."""
+    """A partially trained network, where its batches come from, and how it came about."""
 
     model: nn.Module
-    x: Tensor
-    y: Tensor
+    data: Any  # as `flipout.variance.measure` takes it
     setting: str
-    accuracy: float
+    reached: dict[str, Number]
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
 
 
-def frozen(config: Pretraining, std: float, run: Run, name: str = "") -> Frozen:
-    """The network, trained once per run, with multiplicative Gaussian noise of `std` on its weights."""
+def _freeze(config: Pretraining, std: float, run: Run, name: str) -> Frozen:
     images = data.images(config.data, embedded=config.embedded)
     x, y = _standardised(images.x_train).to(run.device), images.y_train.to(run.device)
     with torch.random.fork_rng(devices=[]):
@@ -70,7 +75,7 @@ def frozen(config: Pretraining, std: float, run: Run, name: str = "") -> Frozen:
         f"{images.source}; {config.network} with {size:,} parameters, trained {noise} by Adam "
         f"({config.learning_rate:g}, batches of {config.batch}) to {reached:.1%} training accuracy, then frozen."
     )
-    return Frozen(model, x, y, setting, reached)
+    return Frozen(model, (x, y), setting, {"training accuracy": reached})
 
 
 def _network(config: Pretraining, images: Images) -> nn.Module:

@@ -185,7 +185,9 @@ def _check(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
     given = _flat(settings)
     changed = [key for key in {**there, **given} if there.get(key) != given.get(key)]
     if changed:
-        named = ", ".join(f"{key}: {given.get(key)!r} given, {there.get(key)!r} there" for key in changed)
+        shown = changed if len(changed) < 6 else [*changed[:5], f"and {len(changed) - 5} more"]
+        told = {key: f"{key}: {given.get(key)!r} given, {there.get(key)!r} there" for key in changed}
+        named = ", ".join(told.get(key, key) for key in shown)
         raise RunError(
             f"--resume: the run in {folder} was started with other settings ({named}). Give the same ones, or start a "
             "run of its own with --out."

@@ -79,7 +79,7 @@ THEOREM = Experiment(
                 draws=20,
                 repeats=3,
                 independent_examples=16,
-                pairs=40,
+                pairs=200,
                 pair_batch=64,
                 examples=400,
                 **_SMALL,

@@ -6,13 +6,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import torch
-from torch.nn.functional import cross_entropy
 
 import flipout
 from flipout.errors import InvalidArgument
 from flipout.variance import Decomposition, Measurements, Record, Term
+from flipout.variance.records import write_whole
 
-from .pretraining import Frozen, Pretraining, frozen
+from .language_pretraining import LanguagePretraining
+from .pretraining import Frozen, Pretraining
+from .results import to_json
 from .runs import Run
 
 SIZES = tuple(2**i for i in range(14))
@@ -23,7 +25,7 @@ SchemeName = Literal["shared", "flipout", "local_reparam", "independent"]
 class StudyConfig:
     """A curve: `draws` gradients for one estimate of a variance, `repeats` estimates for its interval."""
 
-    pretraining: Pretraining = field(default_factory=Pretraining)
+    pretraining: Pretraining | LanguagePretraining = field(default_factory=Pretraining)
     std: float = 1.0  # of the multiplicative Gaussian noise
     schemes: tuple[SchemeName, ...] = ("shared", "flipout", "local_reparam", "independent")
     batch_sizes: tuple[int, ...] = SIZES
@@ -75,7 +77,7 @@ class Study:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
         torch.backends.cudnn.benchmark = True
         self.config, self.run, self.name = config, run, name
-        self.frozen: Frozen = frozen(config.pretraining, config.std, run, name)
+        self.frozen: Frozen = config.pretraining.freeze(config.std, run, name)
         self.model = self.frozen.model
         self.layers = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 
@@ -102,6 +104,7 @@ class Study:
 
     def decomposed(self) -> list[Decomposition]:
         found = self.run.piece(f"{self.name}theorem", self._decompose)
+        write_whole(self.run.folder / f"{self.name}decomposition.json", to_json(found))
         terms = ("alpha", "beta", "gamma", "both")
         return [Decomposition(one["parameter"], **{term: Term(**one[term]) for term in terms}) for one in found]
 
@@ -115,8 +118,8 @@ class Study:
         with self._precision():
             measured = flipout.variance.measure(
                 self.model,
-                cross_entropy,
-                (self.frozen.x, self.frozen.y),
+                self.frozen.loss,
+                self.frozen.data,
                 batch_sizes=[size],
                 schemes=[scheme],
                 draws=config.draws,
@@ -135,8 +138,8 @@ class Study:
         with self._precision():
             found = flipout.variance.decompose(
                 self.model,
-                cross_entropy,
-                (self.frozen.x, self.frozen.y),
+                self.frozen.loss,
+                self.frozen.data,
                 pairs=self.config.pairs,
                 batch_size=self.config.pair_batch,
                 examples=self.config.examples,

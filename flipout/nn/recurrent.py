@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from ..errors import InvalidInput
+from ..errors import InvalidArgument, InvalidInput
 from ..ops import recurrent as ops
 from ..ops.linear import Linear
 from ..ops.recurrent import Scan, State
@@ -18,14 +18,35 @@ from .perturbations import Perturbations
 _NEVER = {"local_reparam": "never: a weight is used at every time step, and each use would be sampled separately."}
 
 
-class Recurrent(Perturbed):
+class _Stepping(Perturbed):
+    """What layers and cells share."""
+
+    refused_schemes = _NEVER
+    several_states: ClassVar[bool] = False  # hx is a pair
+    promotes: ClassVar[bool] = False  # under autocast on a CPU, torch's own makes what promotion with the state gives
+
+    def cell(self) -> ops.Cell:
+        raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        """torch's own runs over every Parameter there is; learned spreads keep their values."""
+        learned = self.plan.learned if hasattr(self, "plan") else ()
+        spreads = [self.get_parameter(own) for name in learned for own in self.learned_names(name)]
+        values = [spread.detach().clone() for spread in spreads]
+        plain: Any = super()
+        plain.reset_parameters()
+        with torch.no_grad():
+            for spread, value in zip(spreads, values, strict=True):
+                spread.copy_(value)
+
+
+class Recurrent(_Stepping, nn.RNNBase):
     """What the layers over sequences share. Under `shared` the weights are formed once and torch's own layer runs."""
 
     default = (r"weight_(ih|hh|hr)_l\d+(_reverse)?",)
     optional = vectors = (r"bias_(ih|hh)_l\d+(_reverse)?",)
     fixed_layout = "that of batch_first"
-    refused_schemes = _NEVER
-    several_states: ClassVar[bool] = False  # hx is a pair
+    weight_ih_l0: Tensor
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:
         if not self.noisy:
@@ -33,13 +54,16 @@ class Recurrent(Perturbed):
         self._check_input(input)
         sequences = Sequences.of(input, self.batch_first)
         data = input.data if isinstance(input, PackedSequence) else input
-        noise = self.perturbations(sequences.x, self.compute_dtype(data, self.weight_ih_l0))
-        state = self._state(sequences, hx, noise.dtype)
+        dtype = self.compute_dtype(data, self.weight_ih_l0)
+        state = self._state(sequences, hx, dtype)
+        noise = self.perturbations(sequences.x, dtype)
         if isinstance(self.plan.scheme, Shared):
             return self.torch_type.forward(self._formed(noise), input, hx)
-        y, last = traverse(self, sequences.x.to(noise.dtype), state, sequences.alive, _Directions(self, noise))
-        last = tuple(part.to(noise.dtype) for part in sequences.states(last))
-        return sequences.outputs(y), last if self.several_states else last[0]
+        y, last = traverse(self, sequences.x.to(dtype), state, sequences.alive, _Directions(self, noise))
+        if self.promotes and data.device.type == "cpu":
+            dtype = torch.promote_types(dtype, data.dtype if hx is None else hx.dtype)
+        last = tuple(part.to(dtype) for part in sequences.states(last))
+        return sequences.outputs(y.to(dtype)), last if self.several_states else last[0]
 
     def _check_input(self, input: Tensor | PackedSequence) -> None:
         data, dims = (input.data, (2,)) if isinstance(input, PackedSequence) else (input, (2, 3))
@@ -49,8 +73,9 @@ class Recurrent(Perturbed):
                 f"{self.label}: input of shape {tuple(data.shape)}; expected {layout}, (time, {self.input_size}) for "
                 "one sequence, or a PackedSequence of such."
             )
-        if not isinstance(input, PackedSequence) and 0 in input.shape[:-1]:
-            raise InvalidInput(f"{self.label}: input of shape {tuple(data.shape)}: there is no sequence, or no time.")
+        time = 1 if self.batch_first and data.dim() == 3 else 0
+        if not isinstance(input, PackedSequence) and not data.shape[time]:
+            raise InvalidInput(f"{self.label}: input of shape {tuple(data.shape)}: there is no time step.")
 
     def _state(self, sequences: Sequences, hx: Any, dtype: torch.dtype) -> State:
         """(layers · directions, N, width) each; zeros where none is given."""
@@ -69,20 +94,19 @@ class Recurrent(Perturbed):
                 f"{self.label}: hx of shapes {found}; expected {shapes}: layers × directions, then the "
                 f"{len(x)} sequence(s) of this input, then the width. For another batch start from hx=None."
             )
+        for part in given:
+            self.compute_dtype(part, self.weight_ih_l0)
         parts = (part if sequences.batched else part.unsqueeze(1) for part in given)
         return tuple(part.to(own) for part, own in zip(parts, dtypes, strict=False))
 
     def _formed(self, noise: Perturbations) -> nn.Module:
         """torch's own layer with the weights that all sequences share."""
-        plain = object.__new__(self.torch_type)
+        plain: Any = object.__new__(self.torch_type)
         formed = {name: noise.vector(name).squeeze(0) for name in self._flat_weights_names}
         flat = {"_flat_weights": list(formed.values()), "_flat_weight_refs": [None] * len(formed)}
         plain.__dict__ = {**self.__dict__, "_parameters": formed, **flat}
         plain.flatten_parameters()  # cuDNN wants them in one piece of memory
         return plain
-
-    def cell(self) -> ops.Cell:
-        raise NotImplementedError
 
 
 class _Directions:
@@ -98,7 +122,7 @@ class _Directions:
         project = None
         if self.layer.proj_size:
             project = self.noise.bound(Linear(self.layer.hidden_size, width), f"weight_hr{suffix}", "")
-        return Scan(self.cell, product, project, reverse)(gates.unbind(1), state, alive)
+        return Scan(self.cell, product, project, reverse)(gates, state, alive)
 
 
 class LSTM(Recurrent, nn.LSTM):
@@ -115,6 +139,7 @@ class GRU(Recurrent, nn.GRU):
     """`torch.nn.GRU`."""
 
     torch_type = nn.GRU
+    promotes = True
 
     def cell(self) -> ops.Cell:
         return ops.GRU()
@@ -129,14 +154,12 @@ class RNN(Recurrent, nn.RNN):
         return ops.RNN(self.nonlinearity)
 
 
-class RecurrentCell(Perturbed):
+class RecurrentCell(_Stepping, nn.RNNCellBase):
     """One time step. Called several times in one forward pass of its root, it sees the same weights each time."""
 
     default = ("weight_ih", "weight_hh")
     optional = vectors = ("bias_ih", "bias_hh")
-    refused_schemes = _NEVER
     fixed_layout = "dimension 0"
-    several_states: ClassVar[bool] = False
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         if not self.noisy:
@@ -147,12 +170,13 @@ class RecurrentCell(Perturbed):
                 f"({self.input_size},) for one example."
             )
         x = input if input.dim() == 2 else input.unsqueeze(0)
-        noise = self.perturbations(x, self.compute_dtype(input, self.weight_ih))
-        state = self._state(input, hx, noise.dtype)
+        dtype = self.compute_dtype(input, self.weight_ih)
+        state = self._state(input, hx, dtype)
+        noise = self.perturbations(x, dtype)
         rows = self.cell().gates * self.hidden_size
         gates = noise.affine(Linear(self.input_size, rows), x, "weight_ih", "bias_ih")
         hidden = noise.affine(Linear(self.hidden_size, rows), state[0], "weight_hh", "bias_hh")
-        made = self.cell().step(gates, hidden, state)
+        made = tuple(part.to(state[-1].dtype) for part in self.cell().step(gates, hidden, state))
         made = made if input.dim() == 2 else tuple(part.squeeze(0) for part in made)
         return made if self.several_states else made[0]
 
@@ -165,10 +189,12 @@ class RecurrentCell(Perturbed):
         if [tuple(part.shape) for part in given if isinstance(part, Tensor)] != [shape] * (1 + self.several_states):
             found = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in given]
             raise InvalidInput(f"{self.label}: hx of shapes {found}; expected {[shape] * (1 + self.several_states)}.")
-        return tuple((part if part.dim() == 2 else part.unsqueeze(0)).to(dtype) for part in given)
-
-    def cell(self) -> ops.Cell:
-        raise NotImplementedError
+        for part in given:
+            self.compute_dtype(part, self.weight_ih)
+        own = dtype
+        if self.promotes and input.device.type == "cpu":
+            own = torch.promote_types(dtype, given[-1].dtype)
+        return tuple((part if part.dim() == 2 else part.unsqueeze(0)).to(own) for part in given)
 
 
 class LSTMCell(RecurrentCell, nn.LSTMCell):
@@ -176,6 +202,7 @@ class LSTMCell(RecurrentCell, nn.LSTMCell):
 
     torch_type = nn.LSTMCell
     several_states = True
+    promotes = True
 
     def cell(self) -> ops.Cell:
         return ops.LSTM()
@@ -185,6 +212,7 @@ class GRUCell(RecurrentCell, nn.GRUCell):
     """`torch.nn.GRUCell`."""
 
     torch_type = nn.GRUCell
+    promotes = True
 
     def cell(self) -> ops.Cell:
         return ops.GRU()
@@ -196,4 +224,6 @@ class RNNCell(RecurrentCell, nn.RNNCell):
     torch_type = nn.RNNCell
 
     def cell(self) -> ops.Cell:
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise InvalidArgument(f"{self.label}: nonlinearity={self.nonlinearity!r}; expected 'tanh' or 'relu'.")
         return ops.RNN(self.nonlinearity)

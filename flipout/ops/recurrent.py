@@ -1,11 +1,16 @@
 """Recurrent cells and the loop over time. The product with the hidden state is handed in, with its draw at hand."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from .. import backend
+from ..random import transformed
+from .base import Flipped
+from .lstm import FlippedLSTM
 
 Product = Callable[[Tensor], Tensor]
 State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM
@@ -65,14 +70,27 @@ class Scan:
     project: Product | None = None  # of an LSTM with projections
     reverse: bool = False
 
-    def __call__(self, x: Sequence[Tensor], state: State, alive: Tensor | None = None) -> tuple[Tensor, State]:
-        """Outputs (time, N, H) and the last state, from W_ih x + b_ih of each time."""
-        outputs: list[Tensor] = [state[0]] * len(x)
-        for t in reversed(range(len(x))) if self.reverse else range(len(x)):
-            made = self.cell.step(x[t], self.product(state[0]), state)
+    def __call__(self, x: Tensor, state: State, alive: Tensor | None = None) -> tuple[Tensor, State]:
+        """Outputs (time, N, H) and the last state, from W_ih x + b_ih as (N, time, rows)."""
+        if self._written_out(x, alive):
+            own = self.product
+            assert isinstance(own, Flipped)
+            y, *last = FlippedLSTM.apply(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse)  # pyright: ignore[reportGeneralTypeIssues]
+            return y, tuple(last)
+        steps = x.unbind(1)
+        outputs: list[Tensor] = [state[0]] * len(steps)
+        for t in reversed(range(len(steps))) if self.reverse else range(len(steps)):
+            made = self.cell.step(steps[t], self.product(state[0]), state)
             if self.project is not None:
                 made = (self.project(made[0]), *made[1:])
             if alive is not None:
                 made = tuple(torch.where(alive[t], new, old) for new, old in zip(made, state, strict=True))
             outputs[t], state = made[0], made
         return torch.stack(outputs), state
+
+    def _written_out(self, x: Tensor, alive: Tensor | None) -> bool:
+        """Whether the backward pass is at hand: for single precision, and one base of flipout in a plain LSTM."""
+        plain = self.cell == LSTM() and self.project is None and alive is None and x.dtype == torch.float32
+        single = isinstance(self.product, Flipped) and self.product.lifted is self.product.op
+        rows = single and len(self.product.r) == len(x)  # pyright: ignore[reportFunctionMemberAccess]
+        return plain and rows and not transformed() and not backend.eager()

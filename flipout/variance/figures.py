@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..errors import InvalidArgument
 from .records import Measurements
 
 _COLOURS = {"shared": "#c1442e", "flipout": "#1f5fa8", "local_reparam": "#2e8b57", "independent": "#7a7a7a"}
@@ -17,6 +18,8 @@ def figure(measurements: Measurements, path: str | os.PathLike[str] | None, pred
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(r.parameter for r in measurements))
+    if not names:
+        raise InvalidArgument("plot: there are no records; the selection leaves none.")
     columns = min(len(names), _COLUMNS)
     rows = math.ceil(len(names) / columns)
     made = Figure(figsize=(3.4 * columns + 0.6, 3.1 * rows + 0.5), layout="constrained")

@@ -45,7 +45,8 @@ class Fit:
 
 @dataclass(frozen=True)
 class Slope:
-    """Of log variance against log N, with its 90 % interval; for a curve that bends, a mean slope."""
+    """Of log variance against log N by plain least squares, with its 90 % interval; for a curve that bends, a mean
+    slope, which the batch sizes alone decide."""
 
     parameter: str
     scheme: str
@@ -110,9 +111,8 @@ class Curve:
     def slope(self) -> Slope:
         if self.value.min() <= 0:
             raise InvalidArgument(f"{self.parameter}, {self.scheme}: a log-log slope needs variances above 0.")
-        unit = self.spread(self.value) / np.sqrt(self.repeats)
-        form = np.stack((np.ones_like(self.size), np.log(self.size)), 1) / unit[:, None]
-        solve = np.linalg.solve(form.T @ form, form.T)[1] / unit
+        place = np.log(self.size) - np.log(self.size).mean()
+        solve = place / (place**2).sum()
         value = float(solve @ np.log(self.value))
         squared = np.maximum(self.error / self.value, ROUNDING) ** 2
         error, freedom = self.uncertainty(solve**2 * squared)

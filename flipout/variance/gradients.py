@@ -55,6 +55,8 @@ class Sampler:
 
     def __post_init__(self) -> None:
         perturbed_layers(self.model)
+        _check_frozen(self.model)
+        _check_data(self.data)
         self.parts = parts(self.model)
         self.device = next(self.model.parameters()).device
         self.size = sum(parameter.numel() for parameter in self.model.parameters())
@@ -90,11 +92,54 @@ class Sampler:
 
         signs = seed if sign_seed is None else sign_seed
         if len(seed) > 1:
-            return torch.func.vmap(torch.func.grad(loss), (None, 0, 0, 0, 0))(means, seed, signs, x, y)
+            return torch.func.vmap(torch.func.grad(loss), (None, 0, 0, 0, 0), randomness="different")(
+                means, seed, signs, x, y
+            )
         leaves = {name: mean.requires_grad_() for name, mean in means.items()}
         value = loss(leaves, seed[0], signs[0], x[0], y[0])
         made = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
         return {name: gradient.unsqueeze(0) for name, gradient in zip(leaves, made, strict=True)}
+
+
+def _check_frozen(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if module.training and getattr(module, "track_running_stats", False):
+            raise InvalidArgument(
+                f"{name} ({type(module).__name__}) is in training mode: each measured batch would change its running "
+                "statistics, and its examples would see each other. Call model.eval() first; the weights are perturbed "
+                "in eval mode too."
+            )
+
+
+def _check_data(data: Any) -> None:
+    if callable(data):
+        return
+    pair = tuple(data) if isinstance(data, (tuple, list)) else ()
+    if len(pair) != 2 or not all(isinstance(part, Tensor) for part in pair) or len(pair[0]) != len(pair[1]):
+        given = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in pair]
+        raise InvalidArgument(
+            f"data: {given or type(data).__name__} given; expected (inputs, targets), two tensors of one length, or a "
+            "function (size, generator) → (inputs, targets)."
+        )
+
+
+def _check_loss(source: Sampler) -> None:
+    """A batch given twice over has the same mean."""
+    data = source.data
+    x, y = data(2, torch.Generator()) if callable(data) else (part[:2] for part in data)
+    x, y = x.to(source.device), y.to(source.device)
+    with torch.no_grad(), hold(source.model, seed=0):
+        output = source.model(x)
+    if not isinstance(output, Tensor):
+        return
+    with torch.no_grad():
+        once, twice = source.loss(output, y), source.loss(torch.cat((output, output)), torch.cat((y, y)))
+    if once.dim() or not torch.isfinite(once) or not torch.allclose(once, twice, rtol=1e-3):
+        given = [one.item() if one.dim() == 0 else tuple(one.shape) for one in (once, twice)]
+        raise InvalidArgument(
+            f"loss: {given[0]} for a batch and {given[1]} for the same batch twice over; expected a finite number, the "
+            "mean over the examples (reduction='mean')."
+        )
 
 
 class Point:
@@ -163,4 +208,6 @@ def sampler(
     for name, value in (("sub_batch", sub_batch), ("at_once", at_once)):
         if value is not None and value < 1:
             raise InvalidArgument(f"{name}={value}: expected a number ≥ 1.")
-    return Sampler(model, loss, data, generator, sub_batch, at_once)
+    made = Sampler(model, loss, data, generator, sub_batch, at_once)
+    _check_loss(made)
+    return made

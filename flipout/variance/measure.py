@@ -1,6 +1,7 @@
 """The procedure of the paper's appendix: variance per weight over fresh batches and draws, averaged per Parameter."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor, nn
@@ -86,8 +87,11 @@ def measure(
         raise InvalidArgument(f"draws={draws}: a variance needs at least 2.")
     source = sampler(model, loss, data, generator, sub_batch, at_once)
     repeats_at, bases_at = ((value if callable(value) else lambda _, value=value: value) for value in (repeats, bases))
+    for name, listed in (("batch_sizes", batch_sizes), ("schemes", schemes)):
+        if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed or len(set(listed)) < len(listed):
+            raise InvalidArgument(f"{name}={listed!r}: expected a list, not empty, and nothing in it twice.")
     for size in batch_sizes:
-        if size < 1 or repeats_at(size) < 1:
+        if not isinstance(size, int) or size < 1 or repeats_at(size) < 1:
             raise InvalidArgument(f"batch size {size} with {repeats_at(size)} repeats: expected at least 1 of each.")
     ways = [scheme_of(scheme) for scheme in schemes]
     steps = ((scheme, size, i) for scheme in ways for size in batch_sizes for i in range(repeats_at(size)))
@@ -102,6 +106,14 @@ def measure(
             point.gradients.close()
             records += _records(scheme, size, draws, bases_at(size), estimates)
     return Measurements(records)
+
+
+def _label(scheme: Scheme) -> str:
+    """Its name, and the options that are not as usual: flipout(group=2)."""
+    listed = fields(scheme) if is_dataclass(scheme) else ()
+    own = [f for f in listed if getattr(scheme, f.name) != f.default]
+    options = ", ".join(f"{f.name}={getattr(scheme, f.name)}" for f in own)
+    return f"{scheme.name}({options})" if options else scheme.name
 
 
 def _estimate(point: Point, draws: int, split: bool) -> Moments:
@@ -121,7 +133,7 @@ def _records(scheme: Scheme, size: int, draws: int, bases: int, estimates: list[
         made.append(
             Record(
                 parameter=name,
-                scheme=scheme.name,
+                scheme=_label(scheme),
                 batch_size=size,
                 variance=mean,
                 error=error,

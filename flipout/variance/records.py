@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InvalidArgument
 from .fits import Curve, Fit, Slope
 from .student import t_quantile
 
@@ -64,8 +65,22 @@ class Measurements:
     def __len__(self) -> int:
         return len(self.records)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Measurements) and self.records == other.records
+
+    def __hash__(self) -> int:
+        return hash(self.records)
+
+    def __repr__(self) -> str:
+        named = {key: sorted({getattr(r, key) for r in self.records}) for key in ("parameter", "scheme", "batch_size")}
+        return f"Measurements({len(self)} records; {', '.join(f'{key}: {value}' for key, value in named.items())})"
+
     def select(self, **wanted: Any) -> "Measurements":
         """The records with these values: select(parameter="0.weight", scheme="flipout")."""
+        unknown = wanted.keys() - {field.name for field in fields(Record)}
+        if unknown:
+            known = ", ".join(field.name for field in fields(Record))
+            raise InvalidArgument(f"select: {', '.join(unknown)} given; a record has {known}.")
         return Measurements(r for r in self.records if all(getattr(r, k) == v for k, v in wanted.items()))
 
     def curves(self) -> dict[tuple[str, str], "Measurements"]:

@@ -1,5 +1,6 @@
 """The variance decomposition theorem: α, β and γ of each Parameter, and the variances that they predict."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -16,10 +17,11 @@ from .records import interval
 
 @dataclass(frozen=True)
 class Term:
-    """An estimate and its standard error."""
+    """An estimate, its standard error, and the degrees of freedom of that."""
 
     value: float
     error: float
+    freedom: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,16 @@ class Decomposition:
     def predict(self, scheme: str, batch_size: int, bases: int = 1) -> Term:
         """The variance of the mean gradient of a batch under 'independent', 'shared' or 'flipout'; with several
         `bases`, for equal shares of the batch each."""
+        if batch_size < 1 or bases < 1:
+            raise InvalidArgument(f"predict: batch_size={batch_size}, bases={bases}: expected at least 1 of each.")
         rest = {"independent": Term(0.0, 0.0), "shared": self.both, "flipout": self.gamma}
         if scheme not in rest:
             raise InvalidArgument(f"predict({scheme!r}): the theorem speaks of {', '.join(rest)}.")
         share = (batch_size / bases - 1) / batch_size
         value = self.alpha.value / batch_size + share * rest[scheme].value
-        return Term(value, ((self.alpha.error / batch_size) ** 2 + (share * rest[scheme].error) ** 2) ** 0.5)
+        squares = [(self.alpha.error / batch_size) ** 2, (share * rest[scheme].error) ** 2]
+        loss = squares[0] ** 2 / self.alpha.freedom + squares[1] ** 2 / rest[scheme].freedom
+        return Term(value, sum(squares) ** 0.5, sum(squares) ** 2 / loss if loss else math.inf)
 
     @property
     def knee(self) -> float:
@@ -85,7 +91,8 @@ def decompose(
             "gamma": gamma,
             "both": both,
         }
-        made.append(Decomposition(name, **{key: Term(*interval(values)[:2]) for key, values in terms.items()}))
+        estimated = {key: Term(*interval(values)[:2], len(values) - 1) for key, values in terms.items()}
+        made.append(Decomposition(name, **estimated))
     return made
 
 

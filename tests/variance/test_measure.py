@@ -1,5 +1,9 @@
 """measure finds the variances that the theorem gives for a regression that is known in closed form."""
 
+from functools import partial
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -83,7 +87,54 @@ def test_bad_arguments() -> None:
         ({"batch_sizes": [0]}, "batch size 0"),
         ({"bases": 3}, "bases=3"),
         ({"sub_batch": 0}, "sub_batch=0"),
+        ({"at_once": 0}, "at_once=0"),
+        ({"schemes": "flipout"}, "schemes='flipout': expected a list"),
+        ({"schemes": []}, "not empty"),
+        ({"batch_sizes": [4, 4]}, "nothing in it twice"),
+        ({"batch_sizes": [1.5]}, "batch size 1.5"),
         ({"model": nn.Linear(3, 1)}, "perturb"),
     ):
         with pytest.raises(flipout.errors.FlipoutError, match=message):
             measured(**{"batch_sizes": [4], "draws": 2, "repeats": 1, **options})
+
+
+def small(**options: Any) -> flipout.variance.Measurements:
+    net = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)), flipout.Gaussian(0.1))
+    settings = {"data": (torch.randn(9, 4), torch.randint(3, (9,))), "loss": nn.functional.cross_entropy, **options}
+    net.train(settings.pop("train", False))
+    loss, data = settings.pop("loss"), settings.pop("data")
+    return flipout.variance.measure(net, loss, data, **{"batch_sizes": [2], "draws": 4, "repeats": 2, **settings})
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    sums = partial(nn.functional.cross_entropy, reduction="sum")
+    apart = partial(nn.functional.cross_entropy, reduction="none")
+    for options, message in (
+        ({"train": True}, "1 .BatchNorm1d. is in training mode"),
+        ({"loss": sums}, "the mean over the examples"),
+        ({"loss": apart}, "the mean over the examples"),
+        ({"loss": lambda output, _: output.mean() * torch.nan}, "expected a finite number"),
+        ({"data": (torch.randn(9, 4), torch.randint(3, (8,)))}, "two tensors of one length"),
+        ({"data": torch.randn(9, 4)}, "two tensors of one length"),
+        ({"data": (np.zeros((9, 4)), np.zeros(9))}, "two tensors of one length"),
+    ):
+        with pytest.raises(flipout.errors.InvalidArgument, match=message):
+            small(**options)
+
+
+def test_records_tell_the_options_of_schemes_apart() -> None:
+    made = small(schemes=["flipout", flipout.Flipout(group=2)])
+    assert {r.scheme for r in made} == {"flipout", "flipout(group=2)"}
+    assert "flipout(group=2)" in repr(made)
+    assert made == flipout.variance.Measurements(made.records)
+    with pytest.raises(flipout.errors.InvalidArgument, match="a record has parameter"):
+        made.select(layer="0.weight")
+    with pytest.raises(flipout.errors.InvalidArgument, match="no records"):
+        made.select(scheme="shared").plot()
+
+
+def test_dropout_is_drawn_apart_for_each_draw() -> None:
+    net = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), flipout.Gaussian(0.0))
+    data = torch.ones(1, 4), torch.zeros(1, dtype=torch.int64)
+    made = flipout.variance.measure(net, nn.functional.cross_entropy, data, batch_sizes=[1], draws=20, repeats=2)
+    assert all(r.variance > 0 for r in made)

@@ -1,0 +1,123 @@
+"""An LSTM whose layers run under rules: which masks fall where, and how a state follows from the last."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from ..errors import InvalidInput
+from ..ops.recurrent import LSTM, Cell, Product, Scan, State
+from ..ops.sequences import Sequences, traverse
+
+StateRule = Callable[[State, State], State]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Where one layer in one direction departs from the plain LSTM, in one call. None: not at all."""
+
+    x: Tensor | None = None  # factor of the inputs (N, time, features)
+    h: Tensor | None = None  # factor of the last h (N, width), before W_hh
+    g: Product | None = None  # of the candidate (N, hidden_size), called once a step
+    state: StateRule | None = None  # from the state made and the last one, called once a step
+
+
+class RegularizedLSTM(nn.LSTM, ABC):
+    """`torch.nn.LSTM` under rules in training. In eval mode, and where all probabilities are 0, it is torch's own."""
+
+    probabilities: ClassVar[tuple[str, ...]]  # names of the fields that switch the rules on
+    options: ClassVar[tuple[str, ...]] = ()  # names of further fields
+    own_eval: ClassVar[bool] = False  # the rules hold in eval mode too
+    ends: ClassVar[bool] = False  # torch's `dropout` falls on the input and the output too
+
+    @abstractmethod
+    def rules(self, x: Tensor, state: State) -> Rules:
+        """Drawn anew for each layer and direction of a call, from its inputs (N, time, features) and first state."""
+
+    @property
+    def active(self) -> bool:
+        """Whether the next call runs under rules."""
+        return (self.training or self.own_eval) and any(getattr(self, name) for name in self.probabilities)
+
+    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:
+        if not self.active:
+            return nn.LSTM.forward(self, input, hx)
+        self._check_input(input)
+        sequences = Sequences.of(input, self.batch_first)
+        ends = self.dropout if self.ends else 0.0
+        x = F.dropout(sequences.x, ends) if ends else sequences.x
+        y, last = traverse(self, x, self._state(sequences, hx), sequences.alive, self._direction)
+        last = tuple(part.to(y.dtype) for part in sequences.states(last))
+        return sequences.outputs(F.dropout(y, ends) if ends else y), last
+
+    def extra_repr(self) -> str:
+        """torch's own, and the rules."""
+        own = (name for name in self.probabilities + self.options if name != "dropout")
+        return ", ".join([super().extra_repr(), *(f"{name}={getattr(self, name)}" for name in own)])
+
+    def _direction(self, x: Tensor, suffix: str, state: State, reverse: bool, alive: Tensor | None):
+        rules = self.rules(x, state)
+        w_ih, w_hh, b_ih, b_hh, w_hr = self._weights(suffix)
+
+        def product(h: Tensor) -> Tensor:
+            return F.linear(h if rules.h is None else h * rules.h, w_hh, b_hh)
+
+        def project(h: Tensor) -> Tensor:
+            return F.linear(h, w_hr)
+
+        gates = F.linear(x if rules.x is None else x * rules.x, w_ih, b_ih)
+        state = (state[0].to(gates.dtype), state[1])
+        cell, projection = LSTM(rules.g), project if self.proj_size else None
+        if rules.state is not None:
+            cell, projection = _Ruled(cell, projection, rules.state), None
+        return Scan(cell, product, projection, reverse)(gates, state, alive)
+
+    def _weights(self, suffix: str) -> list[Any]:
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        return [getattr(self, name + suffix, None) for name in names]
+
+    def _check_input(self, input: Tensor | PackedSequence) -> None:
+        data, dims = (input.data, (2,)) if isinstance(input, PackedSequence) else (input, (2, 3))
+        dtype, size = self.weight_ih_l0.dtype, self.input_size
+        other_dtype = data.dtype != dtype and not torch.is_autocast_enabled(data.device.type)
+        if data.dim() not in dims or data.shape[-1] != size or 0 in data.shape or other_dtype:
+            layout = f"(N, time, {size})" if self.batch_first else f"(time, N, {size})"
+            raise InvalidInput(
+                f"{type(self).__name__}: input of shape {tuple(data.shape)} and dtype {data.dtype}; expected {layout}, "
+                f"(time, {size}) for one sequence, or a PackedSequence of such, nothing empty, of dtype {dtype}: "
+                f"x.to({dtype})."
+            )
+
+    def _state(self, sequences: Sequences, hx: Any) -> State:
+        """(layers · directions, N, width) of h and c; zeros where none is given."""
+        x, rows = sequences.x, (len(sequences.x),) if sequences.batched else ()
+        widths = (self.proj_size or self.hidden_size, self.hidden_size)
+        shapes = [(self.num_layers * (1 + self.bidirectional), *rows, width) for width in widths]
+        parts = tuple(x.new_zeros(shape) for shape in shapes) if hx is None else tuple(hx)
+        found = [tuple(part.shape) for part in parts]
+        if found != shapes:
+            raise InvalidInput(
+                f"{type(self).__name__}: hx of shapes {found}; expected {shapes}: layers × directions, then the "
+                "sequences of this input, then the width. For another batch start from hx=None."
+            )
+        h, c = (part if sequences.batched else part.unsqueeze(1) for part in parts)
+        return h, c.to(torch.promote_types(c.dtype, torch.float32))
+
+
+@dataclass(frozen=True)
+class _Ruled(Cell):
+    """A cell under a rule for the state, which sees h as the next step does: projected."""
+
+    cell: Cell
+    project: Product | None
+    rule: StateRule
+    gates = LSTM.gates
+
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
+        h, c = self.cell.step(x, h, state)
+        return self.rule((h if self.project is None else self.project(h), c), state)

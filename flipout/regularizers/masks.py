@@ -1,0 +1,26 @@
+"""Probabilities and the masks drawn with them."""
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InvalidArgument
+
+
+def probabilities(owner: object, **given: Any) -> list[float]:
+    """The probabilities, or a refusal that names the argument."""
+    for name, p in given.items():
+        if not (isinstance(p, Real) and 0 <= float(p) < 1):
+            raise InvalidArgument(
+                f"{type(owner).__name__}: {name}={p!r} given; expected a probability in [0, 1), such as {name}=0.5. "
+                f"Use {name}=0 to switch it off."
+            )
+    return [float(p) for p in given.values()]
+
+
+def mask(p: float, like: Tensor, shape: Sequence[int]) -> Tensor:
+    """0 with probability p, else 1 / (1 − p), from torch's global generator."""
+    return F.dropout(like.new_ones(shape), p)

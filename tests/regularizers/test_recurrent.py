@@ -1,0 +1,52 @@
+"""RecurrentDropoutLSTM against the loop, with a mask per step and with one per sequence."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from flipout.regularizers import RecurrentDropoutLSTM
+from tests.regularizers.loops import LENGTHS, OPTIONS, SIZES, Batch, Masks, check
+from tests.statistics import assert_mean, assert_probability
+
+
+@pytest.mark.parametrize("per_step", [True, False])
+@pytest.mark.parametrize("form", LENGTHS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_loop(options: dict[str, Any], form: str, per_step: bool, drawn: list[Tensor]) -> None:
+    batch = Batch(RecurrentDropoutLSTM(*SIZES, p=0.4, per_step=per_step, **options).double(), form)
+    made = batch.run()
+    steps = max(batch.lengths)
+    assert len(drawn) == batch.lstm.num_layers * (1 + batch.lstm.bidirectional)
+    assert all(len(mask) == (steps if per_step else 1) for mask in drawn)
+    check(batch, made, batch.loop([Masks(g=mask.expand(steps, -1, -1)) for mask in drawn]))
+
+
+@pytest.mark.parametrize("per_step", [True, False])
+def test_masks_of_sequences_and_steps(per_step: bool, drawn: list[Tensor]) -> None:
+    lstm = RecurrentDropoutLSTM(3, 40, p=0.25, per_step=per_step)
+    y, (_, c) = lstm(torch.randn(2, 1, 3).expand(2, 200, 3))
+    assert len(c[0].unique(dim=0)) == 200
+    (mask,) = drawn
+    assert_probability(int((mask == 0).sum()), mask.numel(), 0.25)
+    assert torch.equal(y[0] == 0, mask[0] == 0)  # from c = 0 on, a dropped update leaves nothing
+    twice = (mask[0] == 0) & (mask[-1] == 0)
+    assert torch.equal(c[0] == 0, twice)
+    assert_probability(int(twice.sum()), twice.numel(), 0.25**2 if per_step else 0.25)
+
+
+def test_dropout_between_layers_is_torchs(drawn: list[Tensor]) -> None:
+    batch = Batch(RecurrentDropoutLSTM(*SIZES, 2, p=0.4, dropout=0.5).double(), "packed")
+    made = batch.run()
+    first, between, second = drawn
+    check(batch, made, batch.loop([Masks(g=first), Masks(x=between, g=second)]))
+
+
+def test_the_mean_of_c_is_the_plain_one() -> None:
+    """Of one step: c is linear in the mask."""
+    lstm = RecurrentDropoutLSTM(3, 4, p=0.25).double()
+    x, h, c = (torch.randn(size).double().expand(1, 20_000, size).contiguous() for size in (3, 4, 4))
+    with torch.no_grad():
+        made, plain = lstm(x, (h, c))[1][1], lstm.eval()(x, (h, c))[1][1]
+    assert_mean(made[0], plain[0, 0])
