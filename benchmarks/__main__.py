@@ -7,7 +7,7 @@ import torch
 
 from .record import append
 
-NAMES = ("linear", "conv", "convert")
+NAMES = ("linear", "conv", "recurrent", "convert")
 
 
 def main() -> None:

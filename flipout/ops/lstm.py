@@ -31,19 +31,22 @@ class FlippedLSTM(torch.autograd.Function):
         gates = x.new_empty(steps, *h.shape[:-1], 4 * width)
         states, cells = (x.new_empty(steps + 1, *part.shape, dtype=part.dtype) for part in (h, c))
         states[0], cells[0] = h, c
-        flat_mean, flat_delta = mean.T, delta.T
-        flipped = torch.empty_like(h)
-        for n, t in enumerate(_order(steps, reverse)):
-            before = x[:, t] if bias is None else x[:, t] + bias
-            torch.mul(states[n], s, out=flipped)
-            own = torch.addmm(before, states[n], flat_mean, out=gates[n])
-            own.addcmul_(torch.mm(flipped, flat_delta), r)
-            i, f, g, o = own.split(width, -1)
-            own[:, : 2 * width].sigmoid_()
-            g.tanh_()
-            o.sigmoid_()
-            torch.mul(f, cells[n], out=cells[n + 1]).addcmul_(i, g)
-            torch.mul(o, cells[n + 1].tanh(), out=states[n + 1])
+        weights = torch.stack((mean, delta)).mT
+        pair, products = h.new_empty(2, *h.shape), gates.new_empty(2, *gates.shape[1:])
+        (plain, flipped), (straight, turned) = pair, products
+        inputs, hs, cs = x.unbind(1), states.unbind(0), cells.unbind(0)
+        for n, (t, own) in enumerate(zip(_order(steps, reverse), gates.unbind(0), strict=True)):
+            if bias is None:
+                own.copy_(inputs[t])
+            else:
+                torch.add(inputs[t], bias, out=own)
+            torch.mul(plain.copy_(hs[n]), s, out=flipped)
+            torch.bmm(pair, weights, out=products)
+            own.add_(straight).addcmul_(turned, r)
+            both, g, o = own.split((2 * width, width, width), -1)
+            i, f = both.sigmoid_().split(width, -1)
+            torch.mul(f, cs[n], out=cs[n + 1]).addcmul_(i, g.tanh_())
+            torch.mul(o.sigmoid_(), cs[n + 1].tanh(), out=hs[n + 1])
         ctx.save_for_backward(states, cells, gates, mean, delta, r, s)
         ctx.reverse, ctx.biased = reverse, bias is not None
         y = states[1:].flip(0) if reverse else states[1:].clone()
@@ -60,28 +63,31 @@ class FlippedLSTM(torch.autograd.Function):
         states, cells, gates, mean, delta, r, s = ctx.saved_tensors
         dy, dh, dc = grads
         steps, width = len(gates), states.shape[-1]
-        dgates, turned = torch.empty_like(gates), torch.empty_like(gates)
-        dx = gates.new_empty(gates.shape[1], steps, gates.shape[2])
-        order = list(_order(steps, ctx.reverse))
-        dc = dc.clone()
+        weights = torch.stack((mean, delta))
+        pairs, products = gates.new_empty(2, *gates.shape), gates.new_empty(2, *states.shape[1:])
+        dgates, turned = pairs
+        order, cs = list(_order(steps, ctx.reverse)), cells.unbind(0)
+        every = list(zip(gates.unbind(0), dgates.unbind(0), turned.unbind(0), strict=True))
         for n in reversed(range(steps)):
-            i, f, g, o = gates[n].split(width, -1)
-            own = dgates[n]
-            di, df, dg, do = own.split(width, -1)
+            kept, own, flipped = every[n]
+            both, g, o = kept.split((2 * width, width, width), -1)
+            i, f = both.split(width, -1)
+            dboth, dg, do = own.split((2 * width, width, width), -1)
+            di, df = dboth.split(width, -1)
             dh = dh + dy[order[n]]
-            tanh = cells[n + 1].tanh()
-            dc += aten.tanh_backward(dh * o, tanh)
+            tanh = cs[n + 1].tanh()
+            dc = dc + aten.tanh_backward(dh * o, tanh)
             torch.mul(dc, g, out=di)
-            torch.mul(dc, cells[n], out=df)
-            aten.sigmoid_backward(own[:, : 2 * width], gates[n][:, : 2 * width], grad_input=own[:, : 2 * width])
+            torch.mul(dc, cs[n], out=df)
+            aten.sigmoid_backward(dboth, both, grad_input=dboth)
             aten.tanh_backward(dc * i, g, grad_input=dg)
             aten.sigmoid_backward(dh * tanh, o, grad_input=do)
             dc = dc * f
-            torch.mul(own, r, out=turned[n])
-            dh = torch.addmm(torch.mm(turned[n], delta).mul_(s), own, mean)
-            dx[:, order[n]] = own
-        before = states[:-1]
-        needs = ctx.needs_input_grad
+            torch.mul(own, r, out=flipped)
+            torch.bmm(pairs[:, n], weights, out=products)
+            dh = torch.addcmul(products[0], products[1], s)
+        before, needs = states[:-1], ctx.needs_input_grad
+        dx = (dgates.flip(0) if ctx.reverse else dgates).transpose(0, 1)
         dmean = _outer(dgates, before) if needs[3] else None
         ddelta = _outer(turned, before * s) if needs[4] else None
         dbias = dgates.sum((0, 1)) if ctx.biased and needs[5] else None
