@@ -1,4 +1,4 @@
-"""LSTM over sequences, forward + backward, fp32: each ratio is to torch.nn.LSTM. Noise on hidden-to-hidden, or on both."""
+"""LSTM over sequences, forward + backward, fp32, against torch.nn.LSTM: noise on hidden-to-hidden, or on both."""
 
 from collections.abc import Callable, Iterator
 
