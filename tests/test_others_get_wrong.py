@@ -125,6 +125,38 @@ def test_options_silently_dropped_on_conversion(plain: nn.Module, scheme: str | 
     assert repr(converted) == repr(plain)
 
 
+RECURRENT = [
+    nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True, proj_size=2),
+    nn.LSTM(3, 4, num_layers=3, bias=False),
+    nn.GRU(3, 4, num_layers=2, bidirectional=True),
+    nn.RNN(3, 4, num_layers=2, nonlinearity="relu"),
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("plain", RECURRENT, ids=repr)
+def test_options_of_recurrent_layers_silently_dropped(plain: nn.RNNBase, scheme: str | flipout.Scheme) -> None:
+    """`num_layers`, `bidirectional`, `proj_size`: without noise the noisy path is the plain layer."""
+    plain = copy.deepcopy(plain).double()
+    converted = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.0), scheme=scheme)
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    torch.testing.assert_close(converted(x), plain(x))
+    assert repr(flipout.freeze(converted)) == repr(plain)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_noise_of_an_lstm_redrawn_at_every_step(scheme: str | flipout.Scheme) -> None:
+    """Of a constant input without recurrence every step has the same gates: c' = f c + i g grows geometrically."""
+    layer = flipout.perturb(nn.LSTM(3, 2).double(), NOISE, scheme=scheme, where="weight_ih*")
+    nn.init.zeros_(layer.get_parameter("weight_hh_l0"))
+    x = torch.ones(6, 4, 3, dtype=torch.float64)
+    with flipout.hold(layer, seed=1):
+        cells = torch.stack([layer(x[: t + 1])[1][1][0] for t in range(6)])
+    steps = torch.diff(cells, dim=0, prepend=torch.zeros_like(cells[:1]))
+    ratio = steps[1:] / steps[:-1]
+    torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio))
+
+
 @pytest.mark.parametrize("value", [100.0, 1e3, 1e4])
 def test_log1p_of_exp_overflowing(value: float) -> None:
     layer = flipout.nn.Linear(3, 3, distribution=flipout.MeanField())
