@@ -48,6 +48,6 @@ VARIANCE_CONVGG = Experiment(
             shown=SHOWN,
         ),
     },
-    costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "12 minutes on one H200"},
+    costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "12 minutes on one H200"},
     work=work,
 )

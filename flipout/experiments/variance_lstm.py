@@ -69,7 +69,7 @@ VARIANCE_LSTM = Experiment(
         "quick": CurvesConfig(pretraining=LanguagePretraining(**_SMALL), **_QUICK),
         "paper": CurvesConfig(pretraining=LanguagePretraining(), **_PAPER),
     },
-    costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "not yet measured"},
+    costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "not yet measured"},
     work=work,
 )
 
@@ -86,6 +86,6 @@ VARIANCE_WD_LSTM = Experiment(
             pretraining=LanguagePretraining(embedding=400, hidden=1150, layers=3, **_DROPPED), **_PAPER
         ),
     },
-    costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "not yet measured"},
+    costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "not yet measured"},
     work=work,
 )
