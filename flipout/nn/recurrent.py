@@ -10,7 +10,7 @@ from ..errors import InvalidArgument, InvalidInput
 from ..ops import recurrent as ops
 from ..ops.linear import Linear
 from ..ops.recurrent import Scan, State
-from ..ops.sequences import Sequences, traverse
+from ..ops.sequences import Sequences, check_shapes, traverse
 from ..schemes import Shared
 from .base import Perturbed
 from .perturbations import Perturbations
@@ -22,11 +22,19 @@ class _Stepping(Perturbed):
     """What layers and cells share."""
 
     refused_schemes = _NEVER
+    kind: ClassVar[type[ops.Cell]]
     several_states: ClassVar[bool] = False  # hx is a pair
     promotes: ClassVar[bool] = False  # under autocast on a CPU, torch's own makes what promotion with the state gives
 
     def cell(self) -> ops.Cell:
-        raise NotImplementedError
+        nonlinearity = getattr(self, "nonlinearity", None)
+        if nonlinearity not in (None, "tanh", "relu"):
+            raise InvalidArgument(f"{self.label}: nonlinearity={nonlinearity!r}; expected 'tanh' or 'relu'.")
+        return self.kind() if nonlinearity is None else ops.RNN(nonlinearity)
+
+    def parts(self, hx: Any) -> tuple[Any, ...]:
+        """h, and c of an LSTM."""
+        return tuple(hx) if self.several_states and isinstance(hx, (tuple, list)) else (hx,)
 
     def reset_parameters(self) -> None:
         """torch's own runs over every Parameter there is; learned spreads keep their values."""
@@ -85,15 +93,8 @@ class Recurrent(_Stepping, nn.RNNBase):
         if hx is None:
             made = zip(widths, dtypes, strict=False)
             return tuple(x.new_zeros(count, len(x), width, dtype=own) for width, own in made)
-        given = tuple(hx) if self.several_states and isinstance(hx, (tuple, list)) else (hx,)
-        rows = (len(x),) if sequences.batched else ()
-        shapes = [(count, *rows, width) for width in widths]
-        if [tuple(part.shape) for part in given if isinstance(part, Tensor)] != shapes:
-            found = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in given]
-            raise InvalidInput(
-                f"{self.label}: hx of shapes {found}; expected {shapes}: layers × directions, then the "
-                f"{len(x)} sequence(s) of this input, then the width. For another batch start from hx=None."
-            )
+        given = self.parts(hx)
+        sequences.check_state(self.label, given, count, widths)
         for part in given:
             self.compute_dtype(part, self.weight_ih_l0)
         parts = (part if sequences.batched else part.unsqueeze(1) for part in given)
@@ -129,29 +130,23 @@ class LSTM(Recurrent, nn.LSTM):
     """`torch.nn.LSTM`."""
 
     torch_type = nn.LSTM
+    kind = ops.LSTM
     several_states = True
-
-    def cell(self) -> ops.Cell:
-        return ops.LSTM()
 
 
 class GRU(Recurrent, nn.GRU):
     """`torch.nn.GRU`."""
 
     torch_type = nn.GRU
+    kind = ops.GRU
     promotes = True
-
-    def cell(self) -> ops.Cell:
-        return ops.GRU()
 
 
 class RNN(Recurrent, nn.RNN):
     """`torch.nn.RNN`."""
 
     torch_type = nn.RNN
-
-    def cell(self) -> ops.Cell:
-        return ops.RNN(self.nonlinearity)
+    kind = ops.RNN
 
 
 class RecurrentCell(_Stepping, nn.RNNCellBase):
@@ -182,13 +177,8 @@ class RecurrentCell(_Stepping, nn.RNNCellBase):
 
     def _state(self, input: Tensor, hx: Any, dtype: torch.dtype) -> State:
         shape = (*input.shape[:-1], self.hidden_size)
-        if hx is None:
-            given = (input.new_zeros(shape),) * (1 + self.several_states)
-        else:
-            given = tuple(hx) if self.several_states and isinstance(hx, (tuple, list)) else (hx,)
-        if [tuple(part.shape) for part in given if isinstance(part, Tensor)] != [shape] * (1 + self.several_states):
-            found = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in given]
-            raise InvalidInput(f"{self.label}: hx of shapes {found}; expected {[shape] * (1 + self.several_states)}.")
+        given = (input.new_zeros(shape),) * (1 + self.several_states) if hx is None else self.parts(hx)
+        check_shapes(self.label, given, [shape] * (1 + self.several_states), ".")
         for part in given:
             self.compute_dtype(part, self.weight_ih)
         own = dtype
@@ -201,29 +191,21 @@ class LSTMCell(RecurrentCell, nn.LSTMCell):
     """`torch.nn.LSTMCell`."""
 
     torch_type = nn.LSTMCell
+    kind = ops.LSTM
     several_states = True
     promotes = True
-
-    def cell(self) -> ops.Cell:
-        return ops.LSTM()
 
 
 class GRUCell(RecurrentCell, nn.GRUCell):
     """`torch.nn.GRUCell`."""
 
     torch_type = nn.GRUCell
+    kind = ops.GRU
     promotes = True
-
-    def cell(self) -> ops.Cell:
-        return ops.GRU()
 
 
 class RNNCell(RecurrentCell, nn.RNNCell):
     """`torch.nn.RNNCell`."""
 
     torch_type = nn.RNNCell
-
-    def cell(self) -> ops.Cell:
-        if self.nonlinearity not in ("tanh", "relu"):
-            raise InvalidArgument(f"{self.label}: nonlinearity={self.nonlinearity!r}; expected 'tanh' or 'relu'.")
-        return ops.RNN(self.nonlinearity)
+    kind = ops.RNN

@@ -1,13 +1,15 @@
 """The forms in which a recurrent layer takes sequences, and its way through layers and directions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
+from ..errors import InvalidInput
 from .recurrent import State
 
 # x (N, time, features), the suffix of the Parameters' names, the state, reverse, alive → outputs (time, N, H), state
@@ -43,8 +45,23 @@ class Sequences:
         data = torch.cat([rows[:size, t] for t, size in enumerate(sizes.tolist())])
         return PackedSequence(data, sizes, order, self.packed.unsorted_indices)
 
+    def check_state(self, label: str, given: Sequence[Any], count: int, widths: Sequence[int]) -> None:
+        """`count` layers and directions, then the rows of this batch, then a width for each part of the state."""
+        rows = (len(self.x),) if self.batched else ()
+        about = (
+            f": layers × directions, then the {len(self.x)} sequence(s) of this input, then the width. For another "
+            "batch start from hx=None."
+        )
+        check_shapes(label, given, [(count, *rows, width) for width in widths], about)
+
     def states(self, state: State) -> State:
         return state if self.batched else tuple(part.squeeze(1) for part in state)
+
+
+def check_shapes(label: str, given: Sequence[Any], shapes: Sequence[tuple[int, ...]], about: str) -> None:
+    found = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in given]
+    if found != shapes:
+        raise InvalidInput(f"{label}: hx of shapes {found}; expected {shapes}{about}")
 
 
 def traverse(rnn: nn.RNNBase, x: Tensor, state: State, alive: Tensor | None, direction: Direction):

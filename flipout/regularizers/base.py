@@ -95,17 +95,13 @@ class RegularizedLSTM(nn.LSTM, ABC):
 
     def _state(self, sequences: Sequences, hx: Any) -> State:
         """(layers · directions, N, width) of h and c; zeros where none is given."""
-        x, rows = sequences.x, (len(sequences.x),) if sequences.batched else ()
+        x, count = sequences.x, self.num_layers * (1 + self.bidirectional)
         widths = (self.proj_size or self.hidden_size, self.hidden_size)
-        shapes = [(self.num_layers * (1 + self.bidirectional), *rows, width) for width in widths]
-        parts = tuple(x.new_zeros(shape) for shape in shapes) if hx is None else tuple(hx)
-        found = [tuple(part.shape) for part in parts]
-        if found != shapes:
-            raise InvalidInput(
-                f"{type(self).__name__}: hx of shapes {found}; expected {shapes}: layers × directions, then the "
-                "sequences of this input, then the width. For another batch start from hx=None."
-            )
-        h, c = (part if sequences.batched else part.unsqueeze(1) for part in parts)
+        if hx is None:
+            h, c = (x.new_zeros(count, len(x), width) for width in widths)
+        else:
+            sequences.check_state(type(self).__name__, tuple(hx), count, widths)
+            h, c = (part if sequences.batched else part.unsqueeze(1) for part in hx)
         return h, c.to(torch.promote_types(c.dtype, torch.float32))
 
 
