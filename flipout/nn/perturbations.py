@@ -67,18 +67,20 @@ class Perturbations:
         mean = attrgetter(weight)(self.layer).to(self.dtype)
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
-    def bound(self, op: Op, weight: str, bias: str) -> Product:
-        """`product` for many inputs, one after the other; the bias may be perturbed or missing."""
-        own = None if bias in self else getattr(self.layer, bias, None)
-        plain = None if own is None else own.to(self.dtype)
+    def bound(self, op: Op, weight: str, *biases: str) -> Product:
+        """`product` for many inputs, one after the other; biases may be perturbed or missing."""
+        own = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
+        given = [bias.to(self.dtype) for bias in own if bias is not None]
+        plain = sum(given[1:], given[0]) if given else None
         if weight in self:
             product = self.layer.plan.scheme.bound(op, plain, self.matrix(weight))
         else:
             mean = attrgetter(weight)(self.layer).to(self.dtype)
             product = partial(op.apply, weight=mean, bias=plain)
-        if bias not in self:
+        vectors = [self.vector(bias) for bias in biases if bias in self]
+        if not vectors:
             return product
-        vector = self.vector(bias)
+        vector = sum(vectors[1:], vectors[0])
         return lambda x: product(x) + vector
 
     def vector(self, name: str) -> Tensor:

@@ -118,11 +118,16 @@ class _Directions:
 
     def __call__(self, x: Tensor, suffix: str, state: State, reverse: bool, alive: Tensor | None):
         rows, width = self.cell.gates * self.layer.hidden_size, state[0].shape[-1]
-        gates = self.noise.affine(Linear(x.shape[-1], rows), x, f"weight_ih{suffix}", f"bias_ih{suffix}")
-        product = self.noise.bound(Linear(width, rows), f"weight_hh{suffix}", f"bias_hh{suffix}")
+        op, biases = Linear(x.shape[-1], rows), [f"bias_hh{suffix}"]
+        if self.cell.adds:  # one bias then does for both
+            gates = self.noise.product(op, x, f"weight_ih{suffix}", None)
+            biases.append(f"bias_ih{suffix}")
+        else:
+            gates = self.noise.affine(op, x, f"weight_ih{suffix}", f"bias_ih{suffix}")
+        product = self.noise.bound(Linear(width, rows), f"weight_hh{suffix}", *biases)
         project = None
         if self.layer.proj_size:
-            project = self.noise.bound(Linear(self.layer.hidden_size, width), f"weight_hr{suffix}", "")
+            project = self.noise.bound(Linear(self.layer.hidden_size, width), f"weight_hr{suffix}")
         return Scan(self.cell, product, project, reverse)(gates, state, alive)
 
 

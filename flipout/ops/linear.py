@@ -20,7 +20,9 @@ class Linear(Op):
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.bases is None:
-            return F.linear(x, weight, bias)
+            turned = x.dim() == 3 and not x.is_contiguous() and x.transpose(0, 1).is_contiguous()
+            y = F.linear(*_aligned(x.transpose(0, 1) if turned else x, weight), bias)
+            return y.transpose(0, 1) if turned else y
         rows = self._grouped(x)
         # The gradient of the operand on the left comes out in the weight's own layout; with one row that is free.
         y = torch.bmm(weight, rows.mT) if rows.shape[1] == 1 else torch.bmm(rows, weight.mT)
@@ -29,8 +31,9 @@ class Linear(Op):
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if self.bases is None:
-            dx = grad @ weight if needs[0] else None
-            dw = grad.flatten(0, -2).T @ x.flatten(0, -2) if needs[1] else None
+            x, weight = _aligned(x, weight)
+            dx = (grad @ weight)[..., : self.in_features] if needs[0] else None
+            dw = (grad.flatten(0, -2).T @ x.flatten(0, -2))[:, : self.in_features] if needs[1] else None
             return dx, dw
         grouped = self._grouped(grad)
         dx = torch.bmm(grouped, weight).view(x.shape) if needs[0] else None
@@ -49,3 +52,14 @@ class Linear(Op):
     def _grouped(self, x: Tensor) -> Tensor:
         assert self.bases is not None
         return x.reshape(self.bases, -1, x.shape[-1])
+
+
+_LARGE = 2**18  # numbers
+
+
+def _aligned(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with zeros behind their features, where a GPU's matrix product would be slow: its rows want 16 bytes."""
+    missing = -x.shape[-1] % (16 // x.itemsize)
+    if not (missing and x.is_cuda and x.numel() > _LARGE):
+        return x, weight
+    return F.pad(x, (0, missing)), F.pad(weight, (0, missing))

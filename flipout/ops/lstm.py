@@ -12,7 +12,7 @@ aten = torch.ops.aten
 
 
 class FlippedLSTM(torch.autograd.Function):
-    """W_ih x + b_ih of all times (N, time, 4H), h, c, and W_hh as W̄, ΔŴ, bias, r, s → outputs (time, N, H), h, c."""
+    """W_ih x of all times (N, time, 4H), h, c, and W_hh as W̄, ΔŴ, biases, r, s → outputs (time, N, H), h, c."""
 
     @staticmethod
     def forward(

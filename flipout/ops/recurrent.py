@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM
 
 class Cell(ABC):
     gates: int  # rows of the weights per hidden unit
+    adds: bool  # what comes from x and from h enters as their sum; a bias may then stand with either
 
     @abstractmethod
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
@@ -31,6 +33,7 @@ class LSTM(Cell):
 
     update: Callable[[Tensor], Tensor] | None = None
     gates = 4
+    adds = True
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         i, f, g, o = (x + h).to(state[1].dtype).chunk(4, -1)
@@ -44,6 +47,7 @@ class LSTM(Cell):
 @dataclass(frozen=True)
 class GRU(Cell):
     gates = 3
+    adds = False
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         (xr, xz, xn), (hr, hz, hn) = x.chunk(3, -1), h.chunk(3, -1)
@@ -56,6 +60,7 @@ class GRU(Cell):
 class RNN(Cell):
     nonlinearity: str = "tanh"
     gates = 1
+    adds = True
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         return ((x + h).tanh() if self.nonlinearity == "tanh" else (x + h).relu(),)
@@ -72,10 +77,11 @@ class Scan:
 
     def __call__(self, x: Tensor, state: State, alive: Tensor | None = None) -> tuple[Tensor, State]:
         """Outputs (time, N, H) and the last state, from W_ih x + b_ih as (N, time, rows)."""
-        if self._written_out(x, alive):
+        written_out = self._written_out(x, alive)
+        if written_out is not None:
             own = self.product
             assert isinstance(own, Flipped)
-            y, *last = FlippedLSTM.apply(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse)  # pyright: ignore[reportGeneralTypeIssues]
+            y, *last = written_out(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse)
             return y, tuple(last)
         steps = x.unbind(1)
         outputs: list[Tensor] = [state[0]] * len(steps)
@@ -88,9 +94,12 @@ class Scan:
             outputs[t], state = made[0], made
         return torch.stack(outputs), state
 
-    def _written_out(self, x: Tensor, alive: Tensor | None) -> bool:
-        """Whether the backward pass is at hand: for single precision, and one base of flipout in a plain LSTM."""
-        plain = self.cell == LSTM() and self.project is None and alive is None and x.dtype == torch.float32
+    def _written_out(self, x: Tensor, alive: Tensor | None) -> Callable[..., tuple[Tensor, ...]] | None:
+        """All steps with their backward pass, where that is at hand: for one base of flipout in a plain LSTM."""
+        plain = self.cell == LSTM() and self.project is None and alive is None
         single = isinstance(self.product, Flipped) and self.product.lifted is self.product.op
         rows = single and len(self.product.r) == len(x)  # pyright: ignore[reportFunctionMemberAccess]
-        return plain and rows and not transformed() and not backend.eager()
+        if not (plain and rows) or transformed() or backend.eager():
+            return None
+        own: Any = FlippedLSTM.apply if x.dtype == torch.float32 else None
+        return backend.chosen("lstm", x, x.dtype) or own

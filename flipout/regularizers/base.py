@@ -113,6 +113,7 @@ class _Ruled(Cell):
     project: Product | None
     rule: StateRule
     gates = LSTM.gates
+    adds = LSTM.adds
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         h, c = self.cell.step(x, h, state)

@@ -8,6 +8,8 @@ import triton.language as tl
 from torch import Tensor
 from triton import knobs
 
+from ...random import transformed
+
 INTERPRETED: bool = knobs.runtime.interpret
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _NARROW = 2**30
@@ -33,7 +35,8 @@ def op(name: str, empty: Callable[..., Tensor], fill: Callable[..., None]) -> Ca
     made = torch.library.custom_op(f"flipout::{name}", run, mutates_args=(), schema=schema)
     made.register_fake(empty)
     made.register_vmap(batched)
-    return made
+    # The way through torch's dispatcher takes longer than a launch; only its transforms need it.
+    return lambda tensor, *about: (made if transformed() else run)(tensor, *about)
 
 
 def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:

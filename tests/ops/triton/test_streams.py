@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flipout.backend import chosen, using
+from flipout.backend import using
 from flipout.streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
 from tests.test_random import KEY, start_of
@@ -132,15 +132,14 @@ def test_a_vmapped_batch_stands_at_any_dimension() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_ops_are_what_torch_expects() -> None:
     start, seed = starts(3).to(DEVICE), starts().to(DEVICE)
-    with using("triton"):
-        for name, *arguments in (
-            ("Stream.normal", start, (3, 5), torch.float32, 1),
-            ("Stream.uniform", start, (3, 5), 1),
-            ("Stream.sign", start, (3, 5), torch.bfloat16, 1),
-            ("stream_starts", seed, KEY, NOISE, 2, 3, 1),
-        ):
-            op = chosen(name, start)
-            torch.library.opcheck(op, tuple(arguments))  # pyright: ignore[reportArgumentType]
+    ops = torch.ops.flipout
+    for op, *arguments in (
+        (ops.normal, start, (3, 5), torch.float32, 1),
+        (ops.uniform, start, (3, 5), 1),
+        (ops.sign, start, (3, 5), torch.bfloat16, 1),
+        (ops.stream_starts, seed, KEY, NOISE, 2, 3, 1),
+    ):
+        torch.library.opcheck(op.default, tuple(arguments))
 
 
 def test_an_explicit_request_holds_while_compiling() -> None:

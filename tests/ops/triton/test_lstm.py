@@ -1,0 +1,154 @@
+"""The LSTM by kernels computes what the definition does, with its gradients, in every dtype."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import flipout
+from flipout.backend import using
+from flipout.errors import BackendUnavailable
+from flipout.ops.base import Flipped
+from flipout.ops.linear import Linear
+from flipout.ops.recurrent import LSTM, Scan
+from tests.ops.triton.kernels import DEVICE, MARKS
+
+pytestmark = MARKS
+NAMES = ("x", "h", "c", "mean", "delta", "bias")
+
+
+def operands(count: int, steps: int, width: int, biased: bool, seed: int = 0) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    return {
+        "x": normal(count, steps, 4 * width),
+        "h": normal(count, width),
+        "c": normal(count, width),
+        "mean": normal(4 * width, width) / width**0.5,
+        "delta": normal(4 * width, width) / width**0.5,
+        "bias": normal(4 * width) if biased else None,
+        "r": normal(count, 4 * width).sign(),
+        "s": normal(count, width).sign(),
+    }
+
+
+def results(
+    given: dict[str, Any], dtype: torch.dtype, backend: str, reverse: bool, needs: tuple[str, ...] = NAMES
+) -> list[Tensor]:
+    """Outputs, states and gradients, in double precision on the CPU."""
+    device = DEVICE if backend == "triton" else torch.device("cpu")
+    wide = torch.promote_types(dtype, torch.float32)
+    own = {k: None if v is None else v.to(device, wide if k == "c" else dtype) for k, v in given.items()}
+    leaves = [own[name].requires_grad_() for name in needs if own[name] is not None]
+    op = Linear(own["mean"].shape[1], own["mean"].shape[0])
+    product = Flipped(op, op, own["mean"], own["delta"], own["r"], own["s"], own["bias"])
+    with using(backend):  # pyright: ignore[reportArgumentType]
+        y, (h, c) = Scan(LSTM(), product, reverse=reverse)(own["x"], (own["h"], own["c"]))
+        weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(device)
+        loss = (y.double() * weights).sum() + h.double().square().sum() + (c.double() * weights[0]).sum()
+        made = [y, h, c, *torch.autograd.grad(loss, leaves)] if leaves else [y, h, c]
+    return [one.detach().double().cpu() for one in made]
+
+
+def poisoned(run: Callable[[], list[Tensor]]) -> list[Tensor]:
+    """In memory full of NaN."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        return run()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def distance(made: Tensor, exact: Tensor) -> float:
+    return float((made - exact).norm() / exact.norm().clamp_min(1e-9))
+
+
+def assert_as_close(given: dict[str, Any], dtype: torch.dtype, reverse: bool, needs: tuple[str, ...] = NAMES) -> None:
+    """No further from double precision than twice what eager code in that dtype is, or than a few of its roundings."""
+    exact = results(given, torch.float64, "eager", reverse, needs)
+    eager = results(given, dtype, "eager", reverse, needs)
+    made = poisoned(lambda: results(given, dtype, "triton", reverse, needs))
+    assert len(made) == len(exact)
+    for mine, theirs, truth in zip(made, eager, exact, strict=True):
+        assert distance(mine, truth) <= 2 * distance(theirs, truth) + 4 * torch.finfo(dtype).eps
+
+
+@settings(max_examples=12)
+@given(
+    st.integers(1, 20) | st.sampled_from([64, 65, 70]),
+    st.integers(1, 4),
+    st.integers(1, 40) | st.sampled_from([63, 64, 130]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    st.integers(0, 100),
+)
+def test_any_shape(count, steps, width, biased, reverse, dtype, seed) -> None:
+    assert_as_close(operands(count, steps, width, biased, seed), dtype, reverse)
+
+
+@pytest.mark.parametrize("count", [5, 70])  # a few sequences, and many
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_both_ways_in_every_dtype(count: int, dtype: torch.dtype, reverse: bool) -> None:
+    assert_as_close(operands(count, 3, 33, True), dtype, reverse)
+
+
+@pytest.mark.parametrize("needs", [("mean",), ("delta",), ("x", "h", "c"), ("bias",), ()], ids=str)
+def test_only_the_gradients_that_are_needed(needs: tuple[str, ...]) -> None:
+    assert_as_close(operands(6, 2, 12, True), torch.float32, False, needs)
+
+
+def test_few_and_many_sequences_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = operands(9, 3, 20, True)
+    few = results(given, torch.float32, "triton", False)
+    monkeypatch.setattr("flipout.ops.triton.lstm._FEW", 0)
+    for mine, theirs in zip(few, results(given, torch.float32, "triton", False), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("narrow", [2**30, 0])
+def test_either_width_of_index(narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flipout.ops.triton.base._NARROW", narrow)
+    for count in (5, 66):
+        assert_as_close(operands(count, 2, 9, True), torch.float32, True)
+
+
+@pytest.mark.parametrize(("batch_first", "where"), [(False, "weight_hh*"), (True, "weight_*")])
+def test_a_layer_of_layers_and_directions(batch_first: bool, where: str) -> None:
+    layer = nn.LSTM(7, 10, num_layers=2, bidirectional=True, batch_first=batch_first)
+    here = flipout.perturb(layer, flipout.MeanField(std=0.3), where=where)
+    there = copy.deepcopy(here).to(DEVICE)
+    x = torch.randn(*((5, 3, 7) if batch_first else (3, 5, 7)))
+    made = []
+    for model, backend in ((here, "eager"), (there, "triton")):
+        own = x.to(next(model.parameters()).device, copy=True).requires_grad_()
+        with using(backend), flipout.hold(model, seed=5):  # pyright: ignore[reportArgumentType]
+            y, (h, c) = model(own)
+            (y.square().sum() + h.sum() + c.square().sum()).backward()
+        grads = [own.grad, *(parameter.grad for parameter in model.parameters())]
+        made.append([one.detach().cpu() for one in (y, h, c, *grads) if one is not None])
+    for mine, theirs in zip(*made, strict=True):
+        torch.testing.assert_close(theirs, mine, rtol=2e-4, atol=2e-5)
+
+
+def test_backward_again_gives_the_same_and_leaves_what_was_kept() -> None:
+    layer = flipout.perturb(nn.LSTM(4, 6), flipout.MultiplicativeGaussian(0.5), where="weight_hh*").to(DEVICE)
+    with using("triton"):
+        y, _ = layer(torch.randn(3, 5, 4, device=DEVICE))
+        first, again = (torch.autograd.grad(y.square().sum(), layer.weight_hh_l0, retain_graph=True) for _ in range(2))
+    assert torch.equal(first[0], again[0])
+
+
+def test_double_precision_has_no_kernel_and_says_so() -> None:
+    layer = flipout.perturb(nn.LSTM(4, 6), flipout.MultiplicativeGaussian(0.5)).to(DEVICE).double()
+    with using("triton"), pytest.raises(BackendUnavailable, match="'lstm'"):
+        layer(torch.randn(3, 5, 4, dtype=torch.float64, device=DEVICE))
