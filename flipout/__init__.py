@@ -1,6 +1,7 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
 from . import errors, nn, regularizers, variance
+from .capture import capture
 from .convert import perturb
 from .distributions import (
     Distribution,
@@ -34,6 +35,7 @@ __all__ = [
     "Scheme",
     "Shared",
     "Summary",
+    "capture",
     "checkpoint",
     "errors",
     "example_weights",

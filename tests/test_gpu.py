@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import flipout
-from flipout.backend import chosen, using
+from flipout.backend import Backend, chosen, using
 from flipout.random import key_schedule, sign_words, signs
 from flipout.streams import NOISE, Stream, stream_starts
 
@@ -204,3 +204,121 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         for seed, key, first, size in ((-5, 2**61 - 1, 2**32 - 700, 640), (2**63 - 1, 16, 1, 16), (1, 0, 2**31, 33)):
             draw(seed, key, first, size)
     assert compiled() == before
+
+
+# Captured steps ----------------------------------------------------------------------------------------------------
+
+
+def trained(captured: bool, steps: int = 8) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = flipout.perturb(nn.LSTM(12, 20, batch_first=True).cuda(), flipout.MultiplicativeGaussian(0.5))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batches = [torch.randn(7 if i + 1 < steps else 4, 5, 12, device="cuda") for i in range(steps)]
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x)[0].square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    run = flipout.capture(step) if captured else step
+    losses = [run(x).clone() for x in batches]
+    return [*losses, *model.parameters()]
+
+
+def test_a_captured_training_step_takes_the_same_steps() -> None:
+    for mine, theirs in zip(trained(True), trained(False), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_captured_runs_as_it_is_and_says_so() -> None:
+    captured = flipout.capture(lambda x: x * x.sum().item())
+    x = torch.ones(2, device="cuda")
+    for call in range(4):
+        if call == 2:
+            with pytest.warns(UserWarning, match="cannot be captured"):
+                assert captured(x).tolist() == [2.0, 2.0]
+        else:
+            assert captured(x).tolist() == [2.0, 2.0]
+
+
+# Recurrent layers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.filterwarnings("error")
+def test_shared_weights_run_through_torchs_own_layer_without_a_warning(kind, dtype) -> None:
+    plain = kind(6, 10, num_layers=2).to("cuda", dtype)
+    layer = flipout.perturb(copy.deepcopy(plain), flipout.MultiplicativeGaussian(0.5), scheme="shared")
+    x = torch.randn(4, 3, 6, device="cuda", dtype=dtype, requires_grad=True)
+    with flipout.hold(layer, seed=1):
+        y, _ = layer(x)
+        mine = torch.autograd.grad(y.float().square().sum(), [x, *layer.parameters()])
+        weights = {name: w[0] for name, w in flipout.example_weights(layer).items()}
+    with torch.no_grad():
+        for name, weight in weights.items():
+            plain.get_parameter(name).copy_(weight)
+    double, wide = plain.double(), x.detach().double().requires_grad_()
+    expected, _ = double(wide)
+    theirs = torch.autograd.grad(expected.square().sum(), [wide, *double.parameters()])
+    rtol, atol = (2e-3, 1e-3) if dtype == torch.float32 else (0.05, 0.02)
+    torch.testing.assert_close(y.double(), expected, rtol=rtol, atol=atol)
+    torch.testing.assert_close(mine[0].double(), theirs[0], rtol=rtol, atol=atol)
+    names = [name for name, _ in layer.named_parameters()]
+    for name, one, other in zip(names, mine[1:], theirs[1:], strict=True):
+        seen = weights[name].double() / layer.get_parameter(name).double() if name in weights else 1.0
+        torch.testing.assert_close(one.double(), other * seen, rtol=rtol, atol=5 * atol)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_has_the_dtypes_of_torchs_own_under_autocast(kind) -> None:
+    plain = kind(6, 10).cuda()
+    layer = flipout.perturb(copy.deepcopy(plain), flipout.MultiplicativeGaussian(0.5))
+    x = torch.randn(4, 3, 6, device="cuda")
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cuda", dtype):
+            (y, last), (expected, state) = layer(x), plain(x)
+        assert y.dtype == expected.dtype
+        own, theirs = (s if isinstance(s, tuple) else (s,) for s in (last, state))
+        assert [part.dtype for part in own] == [part.dtype for part in theirs]
+        y.float().sum().backward()
+
+
+@pytest.mark.parametrize(("count", "steps", "width"), [(32, 9, 1000), (40, 5, 650), (64, 3, 1150), (512, 3, 1150)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sequences_at_the_papers_sizes_are_those_of_the_definition(count, steps, width, dtype) -> None:
+    torch.manual_seed(0)
+    layer = flipout.perturb(nn.LSTM(width, width).cuda(), flipout.MultiplicativeGaussian(0.5), where="weight_hh*")
+    x = torch.randn(steps, count, width, device="cuda")
+    made = []
+    ways: list[tuple[Backend, torch.dtype]] = [("eager", torch.float64), ("eager", dtype), ("triton", dtype)]
+    for backend, own in ways:
+        model = copy.deepcopy(layer).to(own)
+        with flipout.hold(model, seed=3), using(backend):
+            y, (h, c) = model(x.to(own))
+            loss = y.double().square().sum() + h.double().sum() + c.double().square().sum()
+            made.append([y, h, c, *torch.autograd.grad(loss, list(model.parameters()))])
+    for exact, eager, mine in zip(*made, strict=True):
+        size = exact.norm()
+        error, bound = (mine - exact).norm() / size, (eager - exact).norm() / size
+        assert error <= 2 * bound + 4 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("scheme", ["shared", "flipout"])
+def test_gradients_of_a_held_draw_in_eval_mode(scheme: str) -> None:
+    """cuDNN itself refuses them there."""
+    layer = flipout.perturb(nn.LSTM(6, 10, num_layers=2, dropout=0.5).cuda(), flipout.Gaussian(0.1), scheme=scheme)
+    x = torch.randn(4, 3, 6, device="cuda")
+    with flipout.hold(layer.eval(), seed=1):
+        first, again = (torch.autograd.grad(layer(x)[0].square().sum(), list(layer.parameters())) for _ in range(2))
+    torch.testing.assert_close(first, again)
+
+
+@pytest.mark.filterwarnings("error")
+def test_eval_is_torchs_own_layer_to_the_bit() -> None:
+    plain = nn.LSTM(6, 10, num_layers=2, bidirectional=True).cuda()
+    layer = flipout.perturb(copy.deepcopy(plain), flipout.MultiplicativeGaussian(0.5)).eval()
+    x = torch.randn(4, 3, 6, device="cuda")
+    assert torch.equal(layer(x)[0], plain.eval()(x)[0])

@@ -14,6 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Each may import what stands before it, and itself.
 ORDER = [
     {"errors"},
+    {"capture"},
     {"backend"},
     {"random"},
     {"draw", "streams"},

@@ -1,4 +1,4 @@
-"""Partially trained word-level language models: plain training for a few epochs, then perturbed."""
+"""Partially trained word-level language models, frozen and perturbed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +18,7 @@ from .runs import Run
 
 @dataclass(frozen=True)
 class LanguagePretraining:
-    """SGD over contiguous windows with the state carried along, without noise; then noise on the LSTM's weights."""
+    """SGD over contiguous windows with the state carried along; noise on the LSTM's weights then, or from the start."""
 
     text: Literal["ptb_words", "embedded_words"] = "ptb_words"
     embedding: int = 650
@@ -27,6 +27,7 @@ class LanguagePretraining:
     tied: bool = False
     noise: Literal["multiplicative", "dropconnect"] = "multiplicative"
     where: str = "lstm.weight_hh*"
+    noisy_training: bool = False  # under the noise, shared by each mini-batch
     epochs: float = 3.0
     batch: int = 40
     window: int = 35
@@ -46,17 +47,21 @@ class LanguagePretraining:
             torch.manual_seed(run.seed_of(f"{name}network"))
             model = LanguageModel(len(text.vocabulary), self.embedding, self.hidden, self.layers, self.tied)
         model = model.eval().to(run.device)
-        weights = run.tensors(f"{name}network", lambda: self._train(model, train, run))
-        model.load_state_dict({**weights, **({"decoder.weight": weights["embedding.weight"]} if self.tied else {})})
         noise = flipout.MultiplicativeGaussian(std) if self.noise == "multiplicative" else flipout.DropConnect(0.5)
+        if self.noisy_training:
+            flipout.perturb(model, noise, scheme="shared", where=self.where)
+        weights = run.tensors(f"{name}network", lambda: self._train(model.train(), train, run))
+        flipout.freeze(model.eval())
+        model.load_state_dict({**weights, **({"decoder.weight": weights["embedding.weight"]} if self.tied else {})})
         flipout.perturb(model, noise, where=self.where)
         for own, parameter in model.named_parameters():
             parameter.requires_grad_(own == "lstm.weight_hh_l0")
         perplexity = float(_loss(model, train[: 20 * self.window * self.batch], self).exp())
         size = sum(parameter.numel() for parameter in model.parameters())
+        how = "under that noise" if self.noisy_training else "without noise"
         setting = (
             f"{text.source}; a language model of {self.layers} × {self.hidden} units with {size:,} parameters, trained "
-            f"without noise for {self.epochs:g} epochs by SGD ({self.learning_rate:g}, clipped at {self.clip:g}, "
+            f"{how} for {self.epochs:g} epochs by SGD ({self.learning_rate:g}, clipped at {self.clip:g}, "
             f"{self.batch} streams, windows of {self.window}) to a training perplexity of {perplexity:.0f}, then "
             f"frozen. {noise} on {self.where}; sequences of {self.window} words start anywhere, from a zero state."
         )

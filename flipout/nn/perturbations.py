@@ -71,7 +71,7 @@ class Perturbations:
         """`product` for many inputs, one after the other; biases may be perturbed or missing."""
         own = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
         given = [bias.to(self.dtype) for bias in own if bias is not None]
-        plain = sum(given[1:], given[0]) if given else None
+        plain = _sum(given) if given else None
         if weight in self:
             product = self.layer.plan.scheme.bound(op, plain, self.matrix(weight))
         else:
@@ -80,7 +80,7 @@ class Perturbations:
         vectors = [self.vector(bias) for bias in biases if bias in self]
         if not vectors:
             return product
-        vector = sum(vectors[1:], vectors[0])
+        vector = _sum(vectors)
         return lambda x: product(x) + vector
 
     def vector(self, name: str) -> Tensor:
@@ -98,3 +98,10 @@ class Perturbations:
         shape = [1] * y.dim()
         shape[0], shape[op.out_dim] = vector.shape
         return y + vector.view(shape)
+
+
+def _sum(terms: list[Tensor]) -> Tensor:
+    first, *others = terms
+    for other in others:
+        first = first + other
+    return first

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.backends.cudnn.rnn import get_cudnn_mode
 from torch.nn.utils.rnn import PackedSequence
 
 from ..errors import InvalidArgument, InvalidInput
@@ -105,9 +106,24 @@ class Recurrent(_Stepping, nn.RNNBase):
         plain: Any = object.__new__(self.torch_type)
         formed = {name: noise.vector(name).squeeze(0) for name in self._flat_weights_names}
         flat = {"_flat_weights": list(formed.values()), "_flat_weight_refs": [None] * len(formed)}
-        plain.__dict__ = {**self.__dict__, "_parameters": formed, **flat}
-        plain.flatten_parameters()  # cuDNN wants them in one piece of memory
+        # cuDNN has gradients in training mode alone.
+        mode = {"training": True, "dropout": self.dropout if self.training else 0.0}
+        plain.__dict__ = {**self.__dict__, "_parameters": formed, **flat, **mode}
+        _put_together(plain)
         return plain
+
+
+def _put_together(plain: nn.RNNBase) -> None:
+    """`flatten_parameters` for every dtype that cuDNN has: it wants the weights in one piece of memory."""
+    weights: Any = plain._flat_weights
+    if not weights[0].is_cuda or not torch.backends.cudnn.enabled or not torch._use_cudnn_rnn_flatten_weight():
+        return
+    each, mode = len(weights) // (plain.num_layers * (1 + plain.bidirectional)), get_cudnn_mode(plain.mode)
+    sizes = plain.hidden_size, plain.proj_size, plain.num_layers
+    with torch.no_grad(), torch.cuda.device_of(weights[0]):
+        torch._cudnn_rnn_flatten_weight(
+            weights, each, plain.input_size, mode, *sizes, plain.batch_first, bool(plain.bidirectional)
+        )
 
 
 class _Directions:

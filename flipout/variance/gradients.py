@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..capture import Captured
 from ..errors import InvalidArgument
 from ..nn.contexts import hold, perturbed_layers
-from .capture import Captured
 
 Loss = Callable[[Any, Tensor], Tensor]
 Batches = tuple[Tensor, Tensor] | Callable[[int, torch.Generator], tuple[Tensor, Tensor]]

@@ -3,6 +3,8 @@
 A step's product is a Bᵀ + flip ∘ (a′ B′ᵀ) of plain and flipped operands: [h, h ∘ s] with [W̄, ΔŴ] forward, and
 [dg, dg ∘ r] with their transposes backward. Rows are padded with zeros, so that every product is aligned.
 """
+# Triton reads a kernel's arguments in its own way.
+# pyright: reportArgumentType=false, reportCallIssue=false
 
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,0 +1,28 @@
+"""A captured step does what the step does."""
+
+import pytest
+import torch
+
+import flipout
+from flipout.errors import InvalidArgument
+
+
+def test_without_a_device_it_is_the_function_itself() -> None:
+    seen = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x)
+        return 2 * x
+
+    captured = flipout.capture(step)
+    x = torch.randn(3)
+    for _ in range(5):
+        assert torch.equal(captured(x), 2 * x)
+    assert len(seen) == 5
+    assert all(one is x for one in seen)
+    captured.close()
+
+
+def test_only_tensors_may_be_given() -> None:
+    with pytest.raises(InvalidArgument, match=r"given float 0\.1; expected tensors"):
+        flipout.capture(lambda x, lr: x * lr)(torch.randn(3), 0.1)  # pyright: ignore[reportArgumentType]
