@@ -93,14 +93,15 @@ class FusedLSTM(torch.autograd.Function):
         pairs[..., 4 * width :] = 0
         given = (dy, dcells, gates, cells, signs, pairs)
         _turn(dh.contiguous(), given, steps - 1, ctx.reverse, last=True)
-        if tile is None:
-            dh = _backward_many(given, mean, delta, ctx.reverse)
-        else:
-            dh = _backward_few(given, mean, delta, ctx.reverse, tile)
         dgates, needs = pairs[0, ..., : 4 * width], ctx.needs_input_grad
+        if tile is None:
+            dh, sums = _backward_many(given, mean, delta, ctx.reverse), dgates
+        else:
+            sums = dgates[-1].to(torch.float32, copy=True).contiguous()
+            dh = _backward_few((*given, sums), mean, delta, ctx.reverse, tile)
         dx = (dgates.flip(0) if ctx.reverse else dgates).transpose(0, 1)
         dmean, ddelta = _weight_gradients(pairs, y, h, signs, needs[3:5], ctx.reverse)
-        dbias = dgates.sum((0, 1)) if ctx.biased and needs[5] else None
+        dbias = sums.flatten(0, -2).sum(0).to(y.dtype) if ctx.biased and needs[5] else None
         return dx, dh.to(h.dtype), dcells.to(dc.dtype), dmean, ddelta, dbias, None, None, None
 
 
@@ -141,7 +142,7 @@ def _forward_few(
 
 
 def _backward_few(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, reverse: bool, tile: Tile) -> Tensor:
-    dy, *_, pairs = given
+    dy, *_, pairs, _ = given
     steps, count, width = dy.shape
     weights = _filled(mean, delta, width, pairs.shape[-1], transposed=True)
     parts = dy.new_empty(tile.split, count, width, dtype=torch.float32)
@@ -250,6 +251,7 @@ def _weight_gradients(pairs: Tensor, y: Tensor, h: Tensor, signs: Tensor, needs:
         ELEMENTS=_ELEMENTS,
     )
     grads = pairs.flatten(1, 2)[..., : 4 * width].mT
+    before = before[..., : width - width % -(16 // y.itemsize)]  # no more than an aligned row needs
     if all(needs):
         made = torch.bmm(grads, before)
         return made[0, :, :width], made[1, :, :width]

@@ -135,13 +135,14 @@ def forward(
             following = pairs + ((t + 1) % 2) * 2 * apart + line * padded + j
             tl.store(following, h, mask=own)
             tl.store(following + apart, h * s, mask=own)
-            tl.store(y + place * total + e, h, mask=own)
-            tl.store(cells + (t + 1).to(INDEX) * total + e, c, mask=own)
-            store_gates(gates + 4 * (t.to(INDEX) * total + line * width) + j, width, i, f, g, o, own)
         t += 1
         if t < end:
             met += programs
             _meet(counter, met)
+        if GATE:  # what nobody waits for
+            tl.store(y + place * total + e, h, mask=own)
+            tl.store(cells + t.to(INDEX) * total + e, c, mask=own)
+            store_gates(gates + 4 * ((t - 1).to(INDEX) * total + line * width) + j, width, i, f, g, o, own)
 
 
 @triton.jit(do_not_specialize=["begin", "end", "steps", "count"])
@@ -152,6 +153,7 @@ def backward(
     cells,
     signs,
     pairs,
+    sums,
     weights,
     parts,
     counter,
@@ -176,7 +178,8 @@ def backward(
     SHARE: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """The steps from `begin` down to `end`: dh before each, and the gradients of the gates of the step before it."""
+    """The steps from `begin` down to `end`: dh before each, and the gradients of the gates of the step before it; and
+    these summed up over the steps."""
     long: tl.constexpr = SPLIT * LENGTH
     n, column = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     row, alive = n.to(INDEX), (n < count)[:, None]
@@ -192,6 +195,7 @@ def backward(
     e = (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)).to(INDEX) * SHARE + tl.arange(0, SHARE)
     own, line, j = e < total, e // width, e % width
     byte, dc = tl.load(signs + e, mask=own, other=0), tl.load(dcells + e, mask=own, other=0)
+    si, sf, sg, so = load_gates(sums + 4 * line * width + j, width, own)
     t, met = begin, 0
     while t > end:
         t -= 1
@@ -217,6 +221,7 @@ def backward(
                 di, df, dg, do, dc = turned(i, f, g, o, c0, c1, dh + given, dc)
                 made = pairs + (earlier * count + line) * long + j
                 store_gates(made, width, di, df, dg, do, own)
+                si, sf, sg, so = add_gates(si, sf, sg, so, di, df, dg, do)
                 di, df, dg, do = flip_gates(byte, di, df, dg, do)
                 store_gates(made + a_apart, width, di, df, dg, do, own)
         if t > end:
@@ -224,3 +229,4 @@ def backward(
             _meet(counter, met)
     if GATE:
         tl.store(dcells + e, dc, mask=own)
+        store_gates(sums + 4 * line * width + j, width, si, sf, sg, so, own)
