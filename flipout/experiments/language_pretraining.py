@@ -51,7 +51,9 @@ class LanguagePretraining:
         if self.noisy_training:
             flipout.perturb(model, noise, scheme="shared", where=self.where)
         weights = run.tensors(f"{name}network", lambda: self._train(model.train(), train, run))
-        flipout.freeze(model.eval())
+        if self.noisy_training:
+            flipout.freeze(model)
+        model.eval()
         model.load_state_dict({**weights, **({"decoder.weight": weights["embedding.weight"]} if self.tied else {})})
         flipout.perturb(model, noise, where=self.where)
         for own, parameter in model.named_parameters():
