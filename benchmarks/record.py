@@ -3,6 +3,7 @@
 import csv
 import gc
 import io
+import os
 import platform
 import statistics
 import subprocess
@@ -45,6 +46,9 @@ def _device() -> str:
 
 
 def _commit() -> str:
+    """Of this clone, or, where the source came without its history, of FLIPOUT_COMMIT."""
+    if named := os.environ.get("FLIPOUT_COMMIT"):
+        return named
     root = Path(__file__).parent
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
     changed = subprocess.run(["git", "status", "--porcelain", "--", "flipout"], cwd=root.parent, capture_output=True)

@@ -21,6 +21,7 @@ GPU_SHAPES = (
     (512, 70, 1150, "bfloat16"),
     (4096, 70, 1150, "bfloat16"),
 )
+NAMES, LARGE = ("multiplicative", "dropconnect", "mean-field"), 2**27
 WHERE = {"hh": "weight_hh*", "ih and hh": "weight_*"}
 
 
@@ -36,9 +37,9 @@ def step(layer: nn.Module, x: Tensor, grad: Tensor) -> Callable[[], None]:
     return run
 
 
-def layers(hidden: int, device: str, dtype: torch.dtype) -> dict[str, nn.Module]:
+def layers(names: tuple[str, ...], hidden: int, device: str, dtype: torch.dtype) -> dict[str, nn.Module]:
     made: dict[str, nn.Module] = {"plain": nn.LSTM(hidden, hidden).to(device, dtype)}
-    for name in ("multiplicative", "dropconnect", "mean-field"):
+    for name in names:
         for scheme in ("shared", "flipout"):
             for what, where in WHERE.items() if name == "multiplicative" else [("hh", WHERE["hh"])]:
                 lstm = nn.LSTM(hidden, hidden).to(device, dtype)
@@ -56,7 +57,7 @@ def timed(run: Callable[[], object]) -> Callable[[], object]:
     return whole
 
 
-def replayed(run: Callable[[], None]) -> Callable[[], object]:
+def replayed(run: Callable[[], None]) -> flipout.Captured:
     captured = flipout.capture(run)
     for _ in range(3):
         captured()
@@ -71,12 +72,17 @@ def run() -> Iterator[Row]:
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         x = torch.randn(time, batch, hidden, device=device, dtype=dtype, requires_grad=True)
         grad = torch.randn(time, batch, hidden, device=device, dtype=dtype)
-        runs = {name: step(layer, x, grad) for name, layer in layers(hidden, device, dtype).items()}
+        names = NAMES if batch * time * hidden < LARGE else NAMES[:1]  # captured, all of them are in memory at once
+        runs = {name: step(layer, x, grad) for name, layer in layers(names, hidden, device, dtype).items()}
         against = {name: "plain" for name in runs if name != "plain"}
         case = f"lstm {batch} × {time} × {hidden}"
         if device == "cpu":
             yield from rows(case, interleaved(runs, seconds=20), against)
             continue
-        for how, way in (("captured", replayed), ("uncaptured", lambda run: run)):
-            measured = interleaved({name: timed(way(run)) for name, run in runs.items()}, seconds=3, least=10)
-            yield from rows(f"{case} {how}", measured, against, dtype=precision)
+        measured = interleaved({name: timed(run) for name, run in runs.items()}, seconds=3, least=10)
+        yield from rows(f"{case} uncaptured", measured, against, dtype=precision)
+        graphs = {name: replayed(run) for name, run in runs.items()}
+        measured = interleaved({name: timed(graph) for name, graph in graphs.items()}, seconds=3, least=10)
+        for graph in graphs.values():
+            graph.close()
+        yield from rows(f"{case} captured", measured, against, dtype=precision)

@@ -1,7 +1,7 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
 from . import errors, nn, regularizers, variance
-from .capture import capture
+from .capture import Captured, capture
 from .convert import perturb
 from .distributions import (
     Distribution,
@@ -22,6 +22,7 @@ from .where import register
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Captured",
     "Distribution",
     "DropConnect",
     "Flipout",
