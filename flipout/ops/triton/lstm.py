@@ -19,7 +19,9 @@ from . import scan
 from .base import INTERPRETED, index_type
 
 _FEW = 64  # sequences
-_COLUMNS = 64  # of one program's tile
+# A program's tile: columns, bytes of a row at a time, loads ahead; and the most programs that share one sum.
+_COLUMNS, _BYTES, _STAGES, _SHARES = 64, 128, 4, 12
+_AMPERE = 8  # the first generation with tensor cores for all these dtypes
 _PAD = 64  # numbers
 _ELEMENTS = 512  # of one program that only multiplies and adds
 _SIDE = 64  # of one that copies a tile
@@ -315,20 +317,25 @@ def _about(
 
 def _tile(count: int, columns: int, like: Tensor) -> Tile | None:
     """For a product that leaves so many columns; None where the device cannot hold all tiles at once."""
-    held = 8 if INTERPRETED else _held(like.device)
-    blocks = -(-columns // _COLUMNS)
-    if count > _FEW or blocks > held:
+    processors, memory = (8, 2**18) if INTERPRETED else _device(like.device)[:2]
+    blocks, rows = -(-columns // _COLUMNS), max(16, triton.next_power_of_2(count))
+    stages = min(_STAGES, memory // (2 * (rows + _COLUMNS) * _BYTES))
+    if count > _FEW or blocks > processors or stages < 2:
         return None
-    return Tile(max(16, triton.next_power_of_2(count)), _COLUMNS, 128 // like.itemsize, 4, min(held // blocks, 12))
+    return Tile(rows, _COLUMNS, _BYTES // like.itemsize, stages, min(processors // blocks, _SHARES))
 
 
 @cache
-def _held(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+def _device(device: torch.device) -> tuple[int, int, int]:
+    """Processors, the shared memory of one of them, and the generation."""
+    found = torch.cuda.get_device_properties(device)
+    return found.multi_processor_count, found.shared_memory_per_block_optin, found.major
 
 
 def _fits(x: Tensor, dtype: torch.dtype) -> bool:
-    return (x.is_cuda or INTERPRETED) and dtype in (torch.float32, torch.bfloat16, torch.float16)
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return False
+    return INTERPRETED or (x.is_cuda and torch.version.hip is None and _device(x.device)[2] >= _AMPERE)
 
 
 register("lstm", FusedLSTM.apply, _fits)

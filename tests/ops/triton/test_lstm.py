@@ -152,6 +152,27 @@ def test_backward_again_gives_the_same_and_leaves_what_was_kept() -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
+@pytest.mark.parametrize("count", [5, 70])
+def test_nothing_but_the_sequences_of_h_c_and_gates_is_kept(count: int) -> None:
+    """Beside the weights, the first state and one byte of signs for each sequence and unit."""
+    steps, width = 7, 12
+    own = {name: one.float().to(DEVICE) for name, one in operands(count, steps, width, True).items()}
+    own["mean"].requires_grad_()
+    op = Linear(width, 4 * width)
+    product = Flipped(op, op, own["mean"], own["delta"], own["r"], own["s"], own["bias"])
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with using("triton"), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        y, _ = Scan(LSTM(), product)(own["x"], (own["h"], own["c"]))
+    sequences = steps * count * (1 + 4) * width + (steps + 1) * count * width
+    assert y.requires_grad
+    assert sum(kept.values()) == 4 * (sequences + count * width + 2 * 4 * width * width) + count * width
+
+
 def test_double_precision_has_no_kernel_and_says_so() -> None:
     layer = flipout.perturb(nn.LSTM(4, 6), flipout.MultiplicativeGaussian(0.5)).to(DEVICE).double()
     with using("triton"), pytest.raises(BackendUnavailable, match="'lstm'"):
