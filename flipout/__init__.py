@@ -1,6 +1,6 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
-from . import errors, nn, regularizers, variance
+from . import bayes, errors, nn, regularizers, variance
 from .convert import perturb
 from .distributions import (
     Distribution,
@@ -34,6 +34,7 @@ __all__ = [
     "Scheme",
     "Shared",
     "Summary",
+    "bayes",
     "checkpoint",
     "errors",
     "example_weights",
