@@ -144,6 +144,16 @@ def test_the_gradient_is_the_analytic_one() -> None:
     )
 
 
+def test_buffers_may_be_written_before_backward() -> None:
+    """As DistributedDataParallel does at every forward pass."""
+    model: Any = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=PRIOR))
+    made, before = kl(model), torch.autograd.grad(kl(model), model.weight)
+    for buffer in model.buffers():
+        buffer.mul_(2)
+    torch.testing.assert_close(torch.autograd.grad(made, model.weight), before)
+    assert not torch.equal(kl(model), made)
+
+
 def test_a_learned_scale_finds_the_best_prior() -> None:
     """dKL/d log s = Σ 1 − (σ² + (W̄ − m)²) / s², which is 0 where s² is the second moment of the posterior."""
     prior = Normal(0.1, 0.7, learn_scale=True)
