@@ -19,6 +19,12 @@ class Likelihood(nn.Module, ABC):
     entropic: ClassVar[bool]  # `noise` is the entropy of the target, in nats; else its variance
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        for name, given in (("output", output), ("target", target)):
+            if not isinstance(given, Tensor):
+                raise InvalidInput(
+                    f"{type(self).__name__}: {name} of {type(given)}; expected a tensor. A model with several outputs "
+                    "needs a likelihood of its own, a function (output, target) → log-likelihoods (N, …)."
+                )
         return self.log_prob(output, target)
 
     @abstractmethod

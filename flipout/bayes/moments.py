@@ -45,23 +45,32 @@ class Moments:
         total = self.sums["sum"]
         if self.bases < 2:
             return torch.full_like(total, torch.nan)
-        mean, part = total / self.count, self.sums.get("base", torch.zeros_like(total))
-        full, rest = divmod(self.count, self.group)
-        squares = self.sums["base squares"] + part.square()
-        weighted = self.group * (total - part) + rest * part
-        spread = squares - 2 * mean * weighted + mean.square() * (full * self.group**2 + rest**2)
+        mean, part = total / self.count, self._open()
+        weighted = self.group * (total - part) + self.count % self.group * part
+        spread = self.sums["base squares"] + part.square() - 2 * mean * weighted + mean.square() * self._sizes
         return (spread.clamp_min(0) * (self.bases / (self.bases - 1))).sqrt() / self.count
+
+    def variance(self) -> Tensor:
+        """Of one sample. Those of a base are correlated, so it is put together from within and between the bases."""
+        squares, of_mean = self.sums["squares"], self.sums["sum"].square() / self.count
+        if self.bases < 2:
+            return (squares - of_mean).clamp_min(0) / (self.count - 1 or torch.nan)
+        of_bases = self.sums["base squares"] / self.group
+        if self.count % self.group:
+            of_bases = of_bases + self._open().square() / (self.count % self.group)
+        within = (squares - of_bases).clamp_min(0) / max(self.count - self.bases, 1)
+        between = (of_bases - of_mean).clamp_min(0) / (self.bases - 1)
+        size = (self.count - self._sizes / self.count) / (self.bases - 1)
+        return within + (between - within) / size
 
     def results(self) -> dict[str, Tensor]:
         """The inputs in dimension 0; NaN where there are too few samples to say."""
-        average = self.sums["sum"] / self.count
-        mean = self.sums["origin"] + average
+        mean = self.sums["origin"] + self.sums["sum"] / self.count
         if self.likelihood is not None and self.likelihood.entropic:
             noise, total = self.sums["noise"] / self.count, self.likelihood.noise(mean)
             epistemic = (total - noise).clamp_min(0)
         else:
-            freedom = self.count - 1 or torch.nan
-            epistemic = (self.sums["squares"] - self.count * average.square()).clamp_min(0) / freedom
+            epistemic = self.variance()
             noise = torch.zeros_like(mean) if self.likelihood is None else self.sums["noise"] / self.count
             total = noise + epistemic
         error = self.standard_error()
@@ -78,6 +87,16 @@ class Moments:
         places = [level * (self.count - 1) for level in levels]
         made = [ordered[int(p)].lerp(ordered[min(int(p) + 1, self.count - 1)], p - int(p)) for p in places]
         return torch.stack(made)
+
+    @property
+    def _sizes(self) -> int:
+        """Σ_b n_b²"""
+        full, rest = divmod(self.count, self.group)
+        return full * self.group**2 + rest**2
+
+    def _open(self) -> Tensor:
+        """The sum over the last base, where it is not full."""
+        return self.sums.get("base", torch.zeros_like(self.sums["sum"]))
 
     def _add_bases(self, apart: Tensor) -> None:
         """The rest of the base that is open, then whole ones, then the first samples of the next."""

@@ -129,6 +129,11 @@ def test_targets_that_do_not_fit_are_refused(likelihood: Any, shape: Any, target
         likelihood(torch.zeros(shape), target)
 
 
+def test_several_outputs_are_refused() -> None:
+    with pytest.raises(errors.InvalidInput, match="Gaussian: output of <class 'tuple'>; expected a tensor"):
+        Gaussian()((torch.zeros(2), torch.zeros(2)), torch.zeros(2))
+
+
 @pytest.mark.parametrize("std", [0.0, -1.0, math.nan, math.inf, "1", True, torch.tensor([1.0, -1.0])], ids=str)
 def test_noise_that_is_none_is_refused(std: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match="standard deviation, finite and > 0"):
