@@ -74,7 +74,7 @@ def predict(
     example's dimension in inputs and output. The answer depends on the seed (one number of torch's generator where none
     is given), not on the chunk.
     """
-    plan = _Plan(model, x, likelihood, joint, chunk, group, batch_dim, seed)
+    fold = _Fold(model, x, likelihood, joint, chunk, group, batch_dim, seed)
     automatic = samples == "auto"
     for name, value in (("samples", _FIRST if automatic else samples), ("most", most)):
         _check_count(name, value)
@@ -83,12 +83,12 @@ def predict(
     if not all(isinstance(level, (int, float)) and 0 <= level <= 1 for level in quantiles):
         raise InvalidArgument(f"predict(quantiles={quantiles!r}): expected probabilities between 0 and 1.")
     keep = joint if keep is None else keep
-    found = [Moments(plan.likelihood, group, keep or bool(quantiles)) for _ in plan.blocks]
+    found = [Moments(fold.likelihood, group, keep or bool(quantiles)) for _ in fold.blocks]
     done, wanted = 0, min(_FIRST, most) if automatic else int(samples)
-    with plan.running():
+    with fold.running():
         while True:
-            for block, moments in zip(plan.blocks, found, strict=True):
-                for outputs in plan.outputs(block, done, wanted):
+            for block, moments in zip(fold.blocks, found, strict=True):
+                for outputs in fold.outputs(block, done, wanted):
                     moments.add(outputs)
             done = wanted
             if not automatic:
@@ -116,7 +116,7 @@ class _Block:
     length: int
 
 
-class _Plan:
+class _Fold:
     """Which rows of which samples pass through the model together, and under which part of the draw."""
 
     def __init__(

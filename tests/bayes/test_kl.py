@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.bayes import LogUniform, Normal, Sampled, ScaleMixture, kl, kl_terms
+from flipout.bayes import Laplace, LogUniform, Normal, Sampled, ScaleMixture, kl, kl_terms
 from tests import draws
 from tests.networks import Shared, Siamese, TiedLM, convnet, encoder, mlp
 from tests.statistics import assert_mean
@@ -152,6 +152,33 @@ def test_buffers_may_be_written_before_backward() -> None:
         buffer.mul_(2)
     torch.testing.assert_close(torch.autograd.grad(made, model.weight), before)
     assert not torch.equal(kl(model), made)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        Normal(0.1, 0.7, learn_scale=True),
+        Laplace(0.1, 0.7, learn_scale=True),
+        ScaleMixture(0.3, 1.0, 0.1, learn_scale=True),
+        LogUniform(),
+        td.StudentT(3.0),
+        td.Gumbel(0.0, 1.0),
+    ],
+    ids=str,
+)
+def test_gradients_of_every_prior(prior: Any) -> None:
+    """Finite differences in means, spreads and learned scales, with the draw held."""
+    model: Any = flipout.perturb(nn.Linear(3, 2).double(), flipout.MeanField(std=0.3, prior=prior), where="*")
+    names = [name for name, _ in model.named_parameters()]
+
+    def value(*parameters: Tensor) -> Tensor:
+        named = {f"model.{name}": parameter for name, parameter in zip(names, parameters, strict=True)}
+        with flipout.hold(model, seed=1):
+            return torch.func.functional_call(_KL(model), named, ())
+
+    learned = 2 * len(getattr(prior, "scales", ())) * getattr(prior, "learn_scale", False)
+    assert len(names) == 4 + learned
+    assert torch.autograd.gradcheck(value, tuple(p.detach().requires_grad_() for p in model.parameters()))
 
 
 def test_a_learned_scale_finds_the_best_prior() -> None:
