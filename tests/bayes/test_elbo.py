@@ -12,9 +12,10 @@ import flipout
 from flipout import errors
 from flipout.bayes import ELBO, Normal, ScaleMixture, kl, warm_up
 from flipout.bayes.likelihoods import Gaussian
+from flipout.distributions.mean_field import inverse_softplus
 from tests import draws
 from tests.networks import TiedLM, gradients, mlp
-from tests.statistics import assert_same_distribution, assert_same_mean
+from tests.statistics import assert_mean, assert_same_distribution, assert_same_mean
 
 X, Y = torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)), torch.arange(12) % 3
 PRIORS = {"closed form": Normal(0.0, 0.5), "Monte Carlo": ScaleMixture(0.5, 1.0, 0.1)}
@@ -114,6 +115,36 @@ def test_the_bound_is_unbiased_over_minibatches() -> None:
     made = torch.func.vmap(bound)(draws.seeds(8000), batches)
     whole = torch.func.vmap(bound)(draws.seeds(8000, 10**6), torch.arange(12).expand(8000, 12))
     assert_same_mean(made, whole)
+
+
+def test_the_gradient_vanishes_at_the_best_factorised_posterior() -> None:
+    """Linear regression: mean Λ⁻¹ Xᵀy / s² and variances 1 / Λ_ii, Λ = XᵀX / s² + I / τ². Over draws of weights and
+    of mini-batches, the mean gradient is 0 there; with a KL of another scale it would not be."""
+    noise, spread = 0.5, 2.0
+    inputs, targets = X[:, :3], X[:, 3:]
+    precision = inputs.T @ inputs / noise**2 + torch.eye(3, dtype=torch.float64) / spread**2
+    model: Any = flipout.perturb(nn.Linear(3, 1, bias=False).double(), flipout.MeanField(prior=Normal(0.0, spread)))
+    likelihood = Gaussian(torch.tensor(noise, dtype=torch.float64), learn=False)
+    std = precision.diagonal().rsqrt().unsqueeze(0)
+    best = {
+        "model.weight": torch.linalg.solve(precision, inputs.T @ targets).T / noise**2,
+        "model.weight_rho": inverse_softplus(std),
+    }
+    batches = torch.randint(12, (20_000, 4), generator=torch.Generator().manual_seed(0))
+
+    def gradients(num_data: int) -> dict[str, Tensor]:
+        elbo = ELBO(model, likelihood, num_data=num_data)
+
+        def loss(parameters: dict[str, Tensor], seed: Tensor, some: Tensor) -> Tensor:
+            with flipout.hold(model, seed=seed):
+                return torch.func.functional_call(elbo, parameters, (inputs[some], targets[some])).loss
+
+        return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(best, draws.seeds(20_000), batches)
+
+    for gradient in gradients(num_data=12).values():
+        assert_mean(gradient, 0.0)
+    with pytest.raises(AssertionError, match="missed"):
+        assert_mean(gradients(num_data=6)["model.weight_rho"], 0.0)
 
 
 def test_tokens_of_an_example_are_summed() -> None:
