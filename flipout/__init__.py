@@ -1,6 +1,6 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
-from . import errors, nn, regularizers, variance
+from . import bayes, errors, nn, regularizers, variance
 from .capture import Captured, capture
 from .convert import perturb
 from .distributions import (
@@ -36,6 +36,7 @@ __all__ = [
     "Scheme",
     "Shared",
     "Summary",
+    "bayes",
     "capture",
     "checkpoint",
     "errors",

@@ -5,13 +5,12 @@ from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
 from .nn.adopt import adopt
-from .nn.base import Perturbed, Where, check_fit
+from .nn.base import Perturbed, Where, beside, check_fit
 from .nn.contexts import parameter_names, refuse_reuse
 from .nn.plan import Plan
 from .nn.root import Root
@@ -53,7 +52,7 @@ def perturb(
     refuse_reuse([*planned, *((label, layer, layer.plan.distributions, layer.plan.scheme) for label, layer in made)])
 
     # Everything that can fail, or takes memory, before anything changes.
-    learned: dict[int, dict[str, nn.Parameter]] = {}
+    learned: dict[int, dict[str, Tensor]] = {}
     plans: list[tuple[Choice, Plan]] = []
     for choice in choices:
         assert distribution is not None
@@ -63,7 +62,7 @@ def perturb(
             own[name] = distribution.named(first_names[id(parameter)])
             check_fit(own[name], parameter, f"{choice.label}.{name}".lstrip("."))
             if isinstance(own[name], LearnedDistribution) and id(parameter) not in learned:
-                learned[id(parameter)] = _learned(own[name], parameter)
+                learned[id(parameter)] = beside(own[name], parameter)
                 _check_free_names(choice, name, learned[id(parameter)])
         choice.layer_type.check_scheme(chosen_scheme, own, choice.label or choice.layer_type.__name__)
         dim = _asked(choice.layer_type, choice.label, batch_dim)
@@ -84,16 +83,11 @@ def perturb(
     return model
 
 
-def _learned(distribution: LearnedDistribution, parameter: Tensor) -> dict[str, nn.Parameter]:
-    with torch.inference_mode(False):
-        return {suffix: nn.Parameter(value) for suffix, value in distribution.initial(parameter).items()}
-
-
 def _check_free_names(choice: Choice, name: str, learned: Iterable[str]) -> None:
     owner, _, local = name.rpartition(".")
     for suffix in learned:
         if hasattr(choice.layer.get_submodule(owner), f"{local}_{suffix}"):
-            raise Unsupported(f"{choice.label}: the name {name}_{suffix}, of a learned Parameter, is taken already.")
+            raise Unsupported(f"{choice.label}: the name {name}_{suffix}, of a learned distribution, is taken already.")
 
 
 def _check_agreement(choice: Choice, scheme: Scheme, batch_dim: int | None) -> None:
@@ -153,7 +147,7 @@ _TRANSFORMERS = (
 )
 
 
-def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, nn.Parameter]]) -> None:
+def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, Tensor]]) -> None:
     layer: Any = choice.layer
     if isinstance(layer, Perturbed):
         layer.plan.distributions.update(plan.distributions)

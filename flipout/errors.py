@@ -53,6 +53,14 @@ class NotPerturbed(FlipoutError, ValueError):
     """A model without perturbed layers was given where one with them is needed."""
 
 
+class NoPrior(FlipoutError, ValueError):
+    """A KL was asked for, of a Parameter that has no prior."""
+
+
+class NonFinite(FlipoutError, ArithmeticError):
+    """A loss is infinite or not a number."""
+
+
 class AmbiguousReplay(FlipoutError, RuntimeError):
     """A checkpoint recomputes a block and the draw of its forward pass cannot be known."""
 

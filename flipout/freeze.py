@@ -39,7 +39,7 @@ def freeze(model: M, *, at: str = "mean", example: int = 0) -> M:
     for layer in layers.values():
         for name in layer.plan.learned:
             owner, _, _ = name.rpartition(".")
-            for own in layer.learned_names(name):
+            for own in layer.names_beside(name):
                 delattr(layer.get_submodule(owner), own.rpartition(".")[2])
         plain: Any = layer
         del plain.plan

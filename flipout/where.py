@@ -122,7 +122,7 @@ def _known(model: nn.Module) -> _Known:
             known.users.setdefault(id(parameter), []).append((choice, name))
             if isinstance(layer, Perturbed) and name in layer.plan.distributions:
                 known.taken.add(id(parameter))
-                known.extra.update(id(attrgetter(own)(layer)) for own in layer.learned_names(name))
+                known.extra.update(id(attrgetter(own)(layer)) for own in layer.names_beside(name))
             elif layer_type.chosen_by_default(name):
                 known.default.add(id(parameter))
     return known

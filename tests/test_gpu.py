@@ -57,6 +57,26 @@ def test_same_weights_outputs_and_gradients_as_on_the_cpu(distribution, scheme) 
         torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("prior", [flipout.bayes.Normal(0.0, 0.5), flipout.bayes.ScaleMixture()], ids=str)
+def test_same_elbo_and_predictions_as_on_the_cpu(prior: flipout.bayes.Prior) -> None:
+    here = flipout.perturb(network(), flipout.MeanField(std=0.1, prior=prior))
+    there = copy.deepcopy(here).cuda()
+    x, y = torch.randn(7, 3, 5, 5, dtype=torch.float64), torch.arange(7) % 4
+    results = []
+    for model, inputs, targets in ((here, x, y), (there, x.cuda(), y.cuda())):
+        elbo = flipout.bayes.ELBO(model, "categorical", num_data=70)
+        with flipout.hold(model, seed=11):
+            terms = elbo(inputs, targets)
+        terms.loss.backward()
+        made = flipout.bayes.predict(model, inputs, 20, likelihood="categorical", seed=3, chunk=30, quantiles=(0.5,))
+        flipout.bayes.Guard(torch.optim.SGD(model.parameters(), 0.1)).step(terms.loss)
+        flipout.bayes.prune(model, 0.5)
+        results.append([terms.loss, terms.kl, made.mean, made.standard_error, made.epistemic, made.quantiles])
+        results[-1] += [parameter.detach() for parameter in model.parameters()]
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs.cpu(), rtol=1e-8, atol=1e-10)
+
+
 def test_signs_are_the_same_bits() -> None:
     seed = torch.tensor(-(2**60) + 17)
     (mine,) = sign_words(key_schedule(seed), KEY, [(1, 1000)], 5, 300)

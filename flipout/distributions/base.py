@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import InvalidArgument
 from ..random import transformed
 from ..streams import Stream
+from .prior import Prior
 
 
 class Distribution(ABC):
@@ -44,6 +45,8 @@ class Distribution(ABC):
 
 class LearnedDistribution(Distribution):
     """A distribution with Parameters of its own beside each perturbed one."""
+
+    prior: Prior | Mapping[str, Prior] | None = None  # what `flipout.bayes.kl` compares it with
 
     @abstractmethod
     def initial(self, mean: Tensor) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from torch import Tensor
 from ..errors import InvalidArgument
 from ..streams import Stream
 from .base import LearnedDistribution
+from .prior import prior_of
 
 
 def inverse_softplus(std: Tensor) -> Tensor:
@@ -24,12 +26,14 @@ class MeanField(LearnedDistribution):
     """ΔW ~ N(0, softplus(ρ)²) with ρ a Parameter (`weight_rho`) beside the mean.
 
     The initial standard deviation is `std`, or `relative` · |W̄| (floored at `least`, so that a zero weight can learn);
-    each of them a number or {glob: number}.
+    each of them a number or {glob: number}. The `prior`, or {glob: prior}, is of `flipout.bayes` or of
+    `torch.distributions`; the distribution itself does not depend on it.
     """
 
     std: float | Mapping[str, float] | None = None
     relative: float | Mapping[str, float] | None = None
     least: float = 1e-6
+    prior: Any = None
     symmetric = True
     gaussian = True
 
@@ -41,6 +45,11 @@ class MeanField(LearnedDistribution):
             for value in given.values() if isinstance(given, Mapping) else [] if given is None else [given]:
                 if not (isinstance(value, Real) and 0 < float(value) < math.inf):
                     raise InvalidArgument(f"MeanField: {name}={value!r} given; expected a finite number > 0.")
+        given = self.prior
+        if isinstance(given, Mapping):
+            object.__setattr__(self, "prior", {pattern: prior_of(prior) for pattern, prior in given.items()})
+        elif given is not None:
+            object.__setattr__(self, "prior", prior_of(given))
 
     def initial(self, mean: Tensor) -> dict[str, Tensor]:
         assert not isinstance(self.std, Mapping)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions import Distribution, LearnedDistribution
+from ..distributions.prior import Prior
 from ..draw import Draw, fresh_seed
 from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupported
 from ..schemes import Scheme, scheme_of
@@ -51,14 +52,34 @@ def own_parameter(layer: nn.Module, name: str) -> nn.Parameter | None:
 def check_fit(distribution: Distribution, parameter: Tensor, label: str) -> None:
     if parameter.is_complex():
         raise Unsupported(f"{label}: a Parameter of dtype {parameter.dtype}; only real Parameters can be perturbed.")
-    std = getattr(distribution, "std", None)
-    if isinstance(std, Tensor):
-        shapes = tuple(std.shape), tuple(parameter.shape)
-        sizes = zip(shapes[0][::-1], shapes[1][::-1], strict=False)
-        if len(shapes[0]) > len(shapes[1]) or any(size not in (1, whole) for size, whole in sizes):
+    std, prior = getattr(distribution, "std", None), getattr(distribution, "prior", None)
+    given = {"std": tuple(std.shape)} if isinstance(std, Tensor) else {}
+    if isinstance(prior, Prior):
+        given["prior"] = prior.shape
+    whole = tuple(parameter.shape)
+    for what, shape in given.items():
+        sizes = zip(shape[::-1], whole[::-1], strict=False)
+        if len(shape) > len(whole) or any(size not in (1, full) for size, full in sizes):
             raise InvalidArgument(
-                f"{label}: std of shape {shapes[0]} given; expected one that broadcasts to the Parameter's {shapes[1]}."
+                f"{label}: {what} of shape {shape} given; expected one that broadcasts to the Parameter's {whole}."
             )
+
+
+def beside(distribution: LearnedDistribution, parameter: Tensor) -> dict[str, Tensor]:
+    """Suffix → what a Parameter gets beside it: Parameters, and the fixed numbers of its prior, as buffers."""
+    with torch.inference_mode(False):
+        made: dict[str, Tensor] = {s: nn.Parameter(value) for s, value in distribution.initial(parameter).items()}
+        prior = distribution.prior
+        if prior is not None:
+            assert isinstance(prior, Prior)
+            wide = torch.promote_types(parameter.dtype, torch.float32)
+            for name, value in prior.numbers().items():
+                number = value.detach().to(parameter.device, wide, copy=True)
+                if name in prior.learned:
+                    made[f"prior_log_{name}"] = nn.Parameter(number.log())
+                else:
+                    made[f"prior_{name}"] = number
+        return made
 
 
 class Perturbed(nn.Module):
@@ -96,8 +117,7 @@ class Perturbed(nn.Module):
         for name, own in named.items():
             check_fit(own, attrgetter(name)(self), f"{label}.{name}")
             if isinstance(own, LearnedDistribution):
-                initial = own.initial(attrgetter(name)(self))
-                self.learn(name, {suffix: nn.Parameter(value) for suffix, value in initial.items()})
+                self.learn(name, beside(own, attrgetter(name)(self)))
 
     @classmethod
     def perturbable(cls, layer: nn.Module) -> list[str]:
@@ -129,15 +149,31 @@ class Perturbed(nn.Module):
         if padding is not None and "weight" in plan.distributions:
             plan.quiet_rows["weight"] = padding
 
-    def learn(self, name: str, learned: dict[str, nn.Parameter]) -> None:
-        """Register what the distribution of Parameter `name` learns, beside it."""
-        self.plan.learned[name] = tuple(learned)
+    def learn(self, name: str, beside: dict[str, Tensor]) -> None:
+        """Register what the distribution of Parameter `name` has beside it, a prior's numbers included."""
+        kept = tuple(suffix for suffix in beside if suffix.startswith("prior_"))
+        self.plan.learned[name] = tuple(suffix for suffix in beside if suffix not in kept)
+        self.plan.kept[name] = kept
         owner, _, local = name.rpartition(".")
-        for suffix, parameter in learned.items():
-            self.get_submodule(owner).register_parameter(f"{local}_{suffix}", parameter)
+        for suffix, value in beside.items():
+            if isinstance(value, nn.Parameter):
+                self.get_submodule(owner).register_parameter(f"{local}_{suffix}", value)
+            else:
+                self.get_submodule(owner).register_buffer(f"{local}_{suffix}", value)
 
-    def learned_names(self, name: str) -> list[str]:
-        return [f"{name}_{suffix}" for suffix in self.plan.learned.get(name, ())]
+    def names_beside(self, name: str) -> list[str]:
+        return [f"{name}_{suffix}" for suffix in self.plan.learned.get(name, ()) + self.plan.kept.get(name, ())]
+
+    def learned_beside(self, name: str) -> dict[str, Tensor]:
+        """Suffix → value: what the spread of a Parameter is made of."""
+        return {suffix: attrgetter(f"{name}_{suffix}")(self) for suffix in self.plan.learned.get(name, ())}
+
+    def prior_numbers(self, name: str) -> dict[str, Tensor]:
+        """The numbers of a Parameter's prior, as they are now: copies, since data parallelism writes into buffers."""
+        prior = getattr(self.plan.distributions[name], "prior", None)
+        logs = {f"prior_log_{number}": number for number in prior.learned} if prior else {}
+        kept = {suffix: attrgetter(f"{name}_{suffix}")(self) for suffix in self.plan.kept.get(name, ())}
+        return {logs.get(s, s.removeprefix("prior_")): v.exp() if s in logs else v.clone() for s, v in kept.items()}
 
     def extra_repr(self) -> str:
         """torch's own, and the noise."""
@@ -226,10 +262,10 @@ class Perturbed(nn.Module):
     def _load_from_state_dict(
         self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
     ):
-        """A plain checkpoint loads: learned spreads that it does not have keep their values."""
+        """A plain checkpoint loads: learned spreads and priors that it does not have keep their values."""
         for name in self.plan.learned:
             if prefix + name in state_dict:
-                for own in self.learned_names(name):
+                for own in self.names_beside(name):
                     state_dict.setdefault(prefix + own, attrgetter(own)(self))
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs

@@ -52,8 +52,7 @@ class Perturbations:
         """A Parameter as the examples `first` onward see it."""
         layer, plan = self.layer, self.layer.plan
         parameter, distribution = attrgetter(name)(layer), plan.distributions[name]
-        learned = {suffix: attrgetter(f"{name}_{suffix}")(layer) for suffix in plan.learned.get(name, ())}
-        spread = distribution.spread(parameter, **learned)
+        spread = distribution.spread(parameter, **layer.learned_beside(name))
         if name in plan.quiet_rows:
             quiet = torch.arange(parameter.shape[0], device=parameter.device) == plan.quiet_rows[name]
             spread = torch.where(quiet.unsqueeze(1), 0, spread)

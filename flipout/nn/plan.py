@@ -25,6 +25,7 @@ class Plan:
     label: str = ""  # the layer's name in the last root, for messages
     rooted: bool = False  # the roots are other modules; a layer made by hand has only itself
     learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of the learned ones beside
+    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the same, of the numbers of its prior
     quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
     batch_dim: int | None = None  # the example's dimension, as it was asked for
     follows: int = 0  # the same, as the modules around have it, where nobody asked

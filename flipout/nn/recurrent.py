@@ -1,5 +1,6 @@
 """Recurrent layers with stochastic weights: each sequence has its own, the same at every time step."""
 
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
@@ -38,9 +39,9 @@ class _Stepping(Perturbed):
         return tuple(hx) if self.several_states and isinstance(hx, (tuple, list)) else (hx,)
 
     def reset_parameters(self) -> None:
-        """torch's own runs over every Parameter there is; learned spreads keep their values."""
+        """torch's own runs over every Parameter there is; those beside a weight keep their values."""
         learned = self.plan.learned if hasattr(self, "plan") else ()
-        spreads = [self.get_parameter(own) for name in learned for own in self.learned_names(name)]
+        spreads: list[Tensor] = [attrgetter(own)(self) for name in learned for own in self.names_beside(name)]
         values = [spread.detach().clone() for spread in spreads]
         plain: Any = super()
         plain.reset_parameters()

@@ -1,0 +1,146 @@
+"""The evidence lower bound as a loss: the right scale for every way to split a batch."""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from numbers import Real
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
+from ..nn.contexts import sampling
+from ..random import transformed
+from .kl import kl, one_draw
+from .likelihoods import likelihood_of
+
+
+class Terms(NamedTuple):
+    """loss = (kl_weight · kl · examples / num_data − log_likelihood) / batch."""
+
+    loss: Tensor
+    log_likelihood: Tensor  # summed over these examples
+    kl: Tensor  # of the whole model, without its weight
+    kl_weight: float
+    examples: int
+    num_data: int
+
+    @property
+    def elbo(self) -> Tensor:
+        """The bound for all of the data, in nats, as these examples estimate it; the KL in full."""
+        return self.log_likelihood * (self.num_data / self.examples) - self.kl
+
+
+def warm_up(steps: int, weight: float = 1.0) -> Callable[[int], float]:
+    """A `kl_weight` that rises from 0 at step 0, in a line, to `weight` at step `steps`, and stays there."""
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise InvalidArgument(f"warm_up(steps={steps!r}): expected a number of steps ≥ 1.")
+    _check_weight("warm_up(weight=…)", weight)
+    return lambda step: weight * min(step / steps, 1.0)
+
+
+class ELBO(nn.Module):
+    """The negative bound per example of the data: a loss that does not depend on the batch size.
+
+    `likelihood` is 'categorical', 'gaussian', 'bernoulli', 'poisson', one of `flipout.bayes.likelihoods`, or a function
+    (output, target) → log-likelihoods (N, …), of which each example has the sum of its own. `num_data` is the number of
+    examples in the training set. `kl_weight` is a number (the paper's experiments have 0.1) or a function of the step.
+    `batch_dim` is the example's dimension in the targets. Parameters of the likelihood are this module's: optimise
+    `elbo.parameters()`. `check` refuses a loss that is not finite, which makes a GPU wait.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: Any,
+        *,
+        num_data: int | None = None,
+        kl_weight: float | Callable[[int], float] = 1.0,
+        batch_dim: int = 0,
+        check: bool = True,
+    ) -> None:
+        super().__init__()
+        if not isinstance(num_data, int) or isinstance(num_data, bool) or num_data < 1:
+            raise InvalidArgument(
+                f"ELBO(num_data={num_data!r}): expected the number of examples in the training set, len(dataset). The "
+                "KL counts once for all of them, so without it its scale would be wrong."
+            )
+        if not callable(kl_weight):
+            _check_weight("ELBO(kl_weight=…)", kl_weight)
+        self.model, self.likelihood = model, likelihood_of(likelihood)
+        self.num_data, self.kl_weight, self.batch_dim, self.check = num_data, kl_weight, batch_dim, check
+        parallel = isinstance(model, nn.parallel.DistributedDataParallel)
+        if parallel and isinstance(self.likelihood, nn.Module) and any(True for _ in self.likelihood.parameters()):
+            raise Unsupported(
+                f"ELBO(DistributedDataParallel(…), {likelihood!r}): the likelihood's Parameters would not be "
+                "synchronised. Wrap the other way round: DistributedDataParallel(ELBO(model, …))."
+            )
+
+    def forward(self, x: Any, target: Any, *, batch: float | None = None, step: int | None = None) -> Terms:
+        """The terms of one batch, or of a part of one.
+
+        `batch` is the number of examples of the whole optimiser step on this rank, where this is only a part of them;
+        the losses of the parts then add up to that of the whole. (Ranks with unequal shares: the mean over the ranks,
+        since data parallelism averages.) `step` is for a `kl_weight` that is a function.
+        """
+        weight = self._weight(step)
+        with self._draw():
+            output = self.model(*x) if isinstance(x, tuple) else self.model(x)
+            divergence = kl(self.model)
+        each = self.likelihood(output, target)
+        examples = self._count(each, target)
+        log_likelihood = each.sum(dtype=torch.promote_types(each.dtype, torch.float32))
+        if batch is not None and not (isinstance(batch, Real) and 0 < float(batch) < math.inf):
+            raise InvalidArgument(f"batch={batch!r}: expected the number of examples of the whole step, > 0.")
+        loss = weight * divergence.to(log_likelihood.device) * (examples / self.num_data) - log_likelihood
+        terms = Terms(loss / (batch or examples), log_likelihood, divergence, weight, examples, self.num_data)
+        self._check_finite(terms)
+        return terms
+
+    def _draw(self) -> AbstractContextManager[None]:
+        """A draw in eval mode too: at the mean weights it would be no bound."""
+        held = one_draw(self.model)
+        return sampling(self.model) if isinstance(held, nullcontext) and not self.model.training else held
+
+    def _weight(self, step: int | None) -> float:
+        if not callable(self.kl_weight):
+            return self.kl_weight
+        if step is None:
+            raise InvalidArgument("kl_weight is a function of the step: say which one, elbo(x, target, step=…).")
+        weight = self.kl_weight(step)
+        _check_weight(f"kl_weight({step})", weight)
+        return weight
+
+    def _count(self, each: Any, target: Any) -> int:
+        dim = self.batch_dim
+        if not isinstance(each, Tensor) or each.dim() <= dim:
+            given = f"a tensor of shape {tuple(each.shape)}" if isinstance(each, Tensor) else repr(type(each))
+            raise InvalidInput(
+                f"The likelihood returned {given}; expected log-likelihoods with the examples in dimension {dim}, such "
+                "as (N,). Leave out its mean or sum (reduction='none'), and negate a loss."
+            )
+        if isinstance(target, Tensor) and (target.dim() <= dim or target.shape[dim] != each.shape[dim]):
+            raise InvalidInput(
+                f"The likelihood returned shape {tuple(each.shape)} for a target of shape {tuple(target.shape)}; "
+                f"expected as many examples in dimension {dim}."
+            )
+        if not each.shape[dim]:
+            raise InvalidInput("ELBO of a batch without examples. Leave it out.")
+        return each.shape[dim]
+
+    def _check_finite(self, terms: Terms) -> None:
+        if not self.check or transformed() or bool(terms.loss.isfinite()):
+            return
+        values = {"log-likelihood": terms.log_likelihood.item(), "KL": terms.kl.item()}
+        bad = " and ".join(f"the {name} is {value}" for name, value in values.items() if not math.isfinite(value))
+        raise NonFinite(
+            f"The loss is {terms.loss.item()}: {bad or 'its terms are finite, their sum is not'}. Lower the learning "
+            "rate or clip the gradient, and look for infinite inputs; to skip such steps, use flipout.bayes.Guard "
+            "with ELBO(…, check=False)."
+        )
+
+
+def _check_weight(what: str, weight: Any) -> None:
+    if not (isinstance(weight, Real) and not isinstance(weight, bool) and 0 <= float(weight) < math.inf):
+        raise InvalidArgument(f"{what} is {weight!r}; expected a finite number ≥ 0.")

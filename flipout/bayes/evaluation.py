@@ -1,0 +1,136 @@
+"""How good predicted probabilities are, and how well an uncertainty tells right from wrong, or known from unknown."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import InvalidInput
+from . import figures
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Lower is better, but for the accuracy."""
+
+    accuracy: float
+    nll: float  # mean −log p(target), in nats
+    brier: float  # mean Σ (p − 1[target])² over the classes: 0 to 2
+    ece: float
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Bins of the confidence, that of the likeliest class: how often it was right there. NaN in empty bins."""
+
+    edges: Array
+    count: Array
+    confidence: Array
+    accuracy: Array
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error: |accuracy − confidence|, averaged over the examples."""
+        full = self.count > 0
+        gaps = np.abs(self.accuracy[full] - self.confidence[full])
+        return float(gaps @ self.count[full] / self.count.sum())
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The reliability diagram, a matplotlib figure; written where a path is given."""
+        return figures.reliability(self.edges, self.count, self.confidence, self.accuracy, path)
+
+
+@dataclass(frozen=True, eq=False)
+class Selective:
+    """The error rate among the examples that are kept, where the most uncertain are left to somebody else."""
+
+    coverage: Array  # share of the examples that is kept: 1/N, 2/N, …, 1
+    risk: Array
+
+    @property
+    def area(self) -> float:
+        """The mean risk over all coverages; 0 is best."""
+        return float(self.risk.mean())
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        return figures.selective(self.coverage, self.risk, path)
+
+
+def evaluate(probabilities: Tensor, target: Tensor, bins: int = 15) -> Scores:
+    """Scores of `predict(…).mean`, (N, classes), or (N,) for the second of two classes; targets are (N,)."""
+    from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+
+    p, y = _classes(probabilities, target)
+    labels = np.arange(p.shape[1])
+    return Scores(
+        accuracy=float(accuracy_score(y, p.argmax(1))),
+        nll=float(log_loss(y, p, labels=labels)),
+        brier=float(brier_score_loss(y, p, labels=labels, scale_by_half=False)),  # pyright: ignore[reportArgumentType]
+        ece=reliability(probabilities, target, bins).ece,
+    )
+
+
+def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliability:
+    """Confidence against accuracy, in bins of equal width."""
+    if not isinstance(bins, int) or isinstance(bins, bool) or bins < 1:
+        raise InvalidInput(f"reliability(bins={bins!r}): expected a number of bins ≥ 1.")
+    p, y = _classes(probabilities, target)
+    confidence, right = p.max(1), (p.argmax(1) == y).astype(np.float64)
+    place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    count = np.bincount(place, minlength=bins).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        sums = (np.bincount(place, values, bins) / count for values in (confidence, right))
+        return Reliability(np.linspace(0, 1, bins + 1), count, *sums)
+
+
+def ood_auroc(inside: Tensor, outside: Tensor) -> float:
+    """The probability that an uncertainty is larger outside of the known data than inside: 1 is best, 0.5 is chance."""
+    from sklearn.metrics import roc_auc_score
+
+    known, unknown = _numbers(inside, "inside"), _numbers(outside, "outside")
+    labels = np.concatenate((np.zeros(len(known)), np.ones(len(unknown))))
+    return float(roc_auc_score(labels, np.concatenate((known, unknown))))
+
+
+def selective(uncertainty: Tensor, correct: Tensor) -> Selective:
+    """(N,) each. Examples of equal uncertainty come in an order that does not matter: each has their mean error."""
+    doubt, right = _numbers(uncertainty, "uncertainty"), _numbers(correct, "correct")
+    if doubt.shape != right.shape:
+        raise InvalidInput(f"selective: {len(doubt)} uncertainties and {len(right)} answers; expected one of each.")
+    _, tied, sizes = np.unique(doubt, return_inverse=True, return_counts=True)
+    errors = (np.bincount(tied, 1 - right) / sizes)[tied][np.argsort(doubt, kind="stable")]
+    kept = np.arange(1, len(errors) + 1)
+    return Selective(kept / len(errors), np.cumsum(errors) / kept)
+
+
+def _classes(probabilities: Tensor, target: Tensor) -> tuple[Array, NDArray[np.int64]]:
+    p = probabilities.detach().double().cpu()
+    p = torch.stack((1 - p, p), 1) if p.dim() == 1 else p
+    y = target.detach().cpu()
+    if p.dim() != 2 or y.shape != p.shape[:1] or not len(y) or y.is_floating_point():
+        raise InvalidInput(
+            f"Probabilities of shape {tuple(probabilities.shape)} and targets of shape {tuple(target.shape)}, "
+            f"{target.dtype}; expected (N, classes) and whole numbers (N,), N ≥ 1."
+        )
+    total = p.sum(1)
+    if not bool(((p >= 0).all(1) & ((total - 1).abs() < 1e-3)).all()):
+        raise InvalidInput(
+            "Probabilities that are negative, or do not add up to 1. For logits, use predict(…, "
+            "likelihood='categorical').mean, or logits.softmax(-1)."
+        )
+    if int(y.min()) < 0 or int(y.max()) >= p.shape[1]:
+        raise InvalidInput(f"Targets from {int(y.min())} to {int(y.max())}; there are {p.shape[1]} classes.")
+    return (p / total.unsqueeze(1)).numpy(), y.long().numpy()
+
+
+def _numbers(given: Tensor, name: str) -> Array:
+    made = given.detach().double().cpu()
+    if made.dim() != 1 or not len(made) or not bool(made.isfinite().all()):
+        raise InvalidInput(f"{name} of shape {tuple(given.shape)}; expected finite numbers (N,), N ≥ 1.")
+    return made.numpy()

@@ -1,0 +1,68 @@
+"""A step that a non-finite gradient cannot spoil."""
+
+import warnings
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..errors import InvalidArgument
+
+
+class Skipped(NamedTuple):
+    """A step that was not taken, and why."""
+
+    step: int  # counted from 0, those that were skipped too
+    loss: float | None
+    parameters: tuple[str, ...]  # those whose gradient is not finite
+
+
+class Guard:
+    """`guard.step(loss)` instead of `optimizer.step()`.
+
+    Where the loss, or any gradient, is infinite or not a number, Parameters and optimiser stay as they are; the step is
+    warned about, returned and kept in `skipped`. With several processes all of them skip together.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module | None = None) -> None:
+        """`model` gives the Parameters their names."""
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise InvalidArgument(f"Guard({optimizer!r}): expected the optimiser: Guard(optimizer, model).")
+        self.optimizer = optimizer
+        self.skipped: list[Skipped] = []
+        self._names = {} if model is None else {id(p): name for name, p in model.named_parameters()}
+        self._steps = 0
+
+    @torch.no_grad()
+    def step(self, loss: Tensor | None = None) -> Skipped | None:
+        """One step of the optimiser, or what kept it from that."""
+        number, self._steps = self._steps, self._steps + 1
+        gradients = {
+            self._names.get(id(p), f"group {i}, Parameter {j}"): p.grad
+            for i, group in enumerate(self.optimizer.param_groups)
+            for j, p in enumerate(group["params"])
+            if p.grad is not None
+        }
+        checked = [*gradients.values(), *([] if loss is None else [loss])]
+        if not checked or not self._anywhere([~tensor.isfinite().all() for tensor in checked]):
+            self.optimizer.step()
+            return None
+        bad = tuple(name for name, gradient in gradients.items() if not bool(gradient.isfinite().all()))
+        made = Skipped(number, None if loss is None else loss.item(), bad)
+        self.skipped.append(made)
+        warnings.warn(
+            f"Step {number} was skipped, the Parameters are as they were: "
+            f"{'' if made.loss is None else f'the loss is {made.loss}, '}the gradient is not finite in "
+            f"{', '.join(bad) or 'no Parameter of this process'}.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return made
+
+    def _anywhere(self, found: list[Tensor]) -> bool:
+        """Whether any is true, in any process."""
+        some = torch.stack([flag.to(found[0].device) for flag in found]).any().to(torch.uint8)
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(some, dist.ReduceOp.MAX)
+        return bool(some)

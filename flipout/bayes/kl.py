@@ -1,0 +1,66 @@
+"""KL(q ‖ p): the exact sum over all weights, every Parameter once, however often it is used."""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from ..distributions.prior import ClosedForm, Sampled
+from ..errors import InvalidArgument, NoPrior
+from ..nn.contexts import held_draw, hold
+from ..perturbation import Perturbation
+from .posterior import Posterior, posteriors
+
+
+def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
+    """The KL from the posterior to the prior, in nats, summed over all weights; differentiable.
+
+    Closed form where there is one. Elsewhere the expectation of log p is estimated on `samples` bases of the draw that
+    is held (a fresh one outside of `hold`), each averaged over all signs that flipout could give it.
+    """
+    terms = list(kl_terms(model, samples=samples).values())
+    return torch.stack([term.to(terms[0].device) for term in terms]).sum()
+
+
+def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
+    """Parameter → its part of `kl`."""
+    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
+        raise InvalidArgument(f"kl(samples={samples!r}): expected a number of Monte Carlo samples ≥ 1.")
+    found = posteriors(model)
+    lacking = [posterior.name for posterior in found if posterior.prior is None]
+    if lacking:
+        raise NoPrior(
+            f"{lacking[0]}{f' and {len(lacking) - 1} more' if lacking[1:] else ''}: a learned spread without a prior "
+            "has no KL. Name one when the model is made: "
+            "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))."
+        )
+    with one_draw(model):
+        return {posterior.name: _term(posterior, samples) for posterior in found}
+
+
+def one_draw(model: nn.Module) -> AbstractContextManager[None]:
+    """The draw that a Monte Carlo KL and a forward pass have in common: the one that is held, else a fresh one."""
+    sampled = [posterior.layer for posterior in posteriors(model) if isinstance(posterior.prior, Sampled)]
+    return nullcontext() if all(layer.plan.held is not None for layer in sampled) else hold(model)
+
+
+def _term(posterior: Posterior, samples: int) -> Tensor:
+    prior, mean, std = posterior.prior, posterior.mean, posterior.std
+    if isinstance(prior, ClosedForm):
+        each = prior.kl(mean, std, posterior.prior_numbers)
+    else:
+        assert isinstance(prior, Sampled)
+        numbers, delta = posterior.prior_numbers, _bases(posterior, mean, std, samples)
+        # The entropy of q is exact. ±ΔŴ are all that signs can make of one weight.
+        log_prior = (prior.log_prob(mean + delta, numbers) + prior.log_prob(mean - delta, numbers)) / 2
+        each = -log_prior.mean(0) - std.log() - (1 + math.log(2 * math.pi)) / 2
+    quiet = posterior.quiet
+    return (each if quiet is None else torch.where(quiet, 0, each)).sum()
+
+
+def _bases(posterior: Posterior, mean: Tensor, std: Tensor, count: int) -> Tensor:
+    """(count, *shape): ΔŴ of the first bases of the held draw."""
+    draw, keys = held_draw(posterior.layer)
+    key = keys[posterior.local]
+    return Perturbation(mean, std, posterior.distribution, draw.to(mean.device), key, 0, 1, mean.dtype).deltas(0, count)

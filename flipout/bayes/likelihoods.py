@@ -1,0 +1,179 @@
+"""log p(target | output of the network), and what that says of the target under one draw of the weights."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InvalidArgument, InvalidInput
+from ..random import transformed
+
+
+class Likelihood(nn.Module, ABC):
+    """Computes in float32 at least. Called, it gives `log_prob`."""
+
+    entropic: ClassVar[bool]  # `noise` is the entropy of the target, in nats; else its variance
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        for name, given in (("output", output), ("target", target)):
+            if not isinstance(given, Tensor):
+                raise InvalidInput(
+                    f"{type(self).__name__}: {name} of {type(given)}; expected a tensor. A model with several outputs "
+                    "needs a likelihood of its own, a function (output, target) → log-likelihoods (N, …)."
+                )
+        return self.log_prob(output, target)
+
+    @abstractmethod
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        """(N, …): of each number that is observed."""
+
+    @abstractmethod
+    def mean(self, output: Tensor) -> Tensor:
+        """The expected target: probabilities, where it is a class."""
+
+    @abstractmethod
+    def noise(self, mean: Tensor) -> Tensor:
+        """How uncertain a target of this mean is."""
+
+
+class Categorical(Likelihood):
+    """Logits of classes in dimension `dim` of the output. Targets `ignore` count nothing, as padded tokens."""
+
+    entropic = True
+
+    def __init__(self, dim: int = -1, ignore: int = -100) -> None:
+        super().__init__()
+        self.dim, self.ignore = dim, ignore
+
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        given = tuple(output.shape)
+        if not -output.dim() <= self.dim < output.dim():
+            raise InvalidInput(f"Categorical(dim={self.dim}): output of shape {given} has no such dimension.")
+        if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+            raise InvalidInput(f"Categorical: targets of dtype {target.dtype}; expected classes: target.long().")
+        logits = _wide(output).movedim(self.dim, -1)
+        _check_shapes("Categorical", output, target, logits.shape[:-1], f"classes in dimension {self.dim}")
+        flat = logits.flatten(0, -2), target.long().flatten()
+        return -F.cross_entropy(*flat, reduction="none", ignore_index=self.ignore).view(target.shape)
+
+    def mean(self, output: Tensor) -> Tensor:
+        return _wide(output).softmax(self.dim)
+
+    def noise(self, mean: Tensor) -> Tensor:
+        return torch.special.entr(mean).sum(self.dim)
+
+
+class Bernoulli(Likelihood):
+    """The logit of each target, which is 0 or 1."""
+
+    entropic = True
+
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        _check_shapes("Bernoulli", output, target, output.shape, "one logit for each target")
+        _check_range("Bernoulli", target, 0, 1)
+        logits = _wide(output)
+        return -F.binary_cross_entropy_with_logits(logits, target.to(logits), reduction="none")
+
+    def mean(self, output: Tensor) -> Tensor:
+        return _wide(output).sigmoid()
+
+    def noise(self, mean: Tensor) -> Tensor:
+        return torch.special.entr(mean) + torch.special.entr(1 - mean)
+
+
+class Gaussian(Likelihood):
+    """The mean of each target; its standard deviation `std` is a Parameter (`log_std`) where `learn`, the default.
+
+    `std` is a number, or a tensor that broadcasts to the output: one for each of its features.
+    """
+
+    entropic = False
+
+    def __init__(self, std: float | Tensor = 1.0, learn: bool = True) -> None:
+        super().__init__()
+        number = torch.as_tensor(std if isinstance(std, (Real, Tensor)) and not isinstance(std, bool) else torch.nan)
+        if not bool((number.isfinite() & (number > 0)).all()):
+            raise InvalidArgument(f"Gaussian(std={std!r}): expected the noise's standard deviation, finite and > 0.")
+        log = number.detach().to(torch.promote_types(number.dtype, torch.float32)).log()
+        self.log_std: Tensor
+        if learn:
+            self.log_std = nn.Parameter(log)
+        else:
+            self.register_buffer("log_std", log)
+
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        _check_shapes("Gaussian", output, target, output.shape, "one mean for each target")
+        mean = _wide(output)
+        log_std = self.log_std.to(mean)
+        scaled = (target.to(mean) - mean) * (-log_std).exp()
+        return -(scaled.square() + _LOG_2PI) / 2 - log_std
+
+    def mean(self, output: Tensor) -> Tensor:
+        return _wide(output)
+
+    def noise(self, mean: Tensor) -> Tensor:
+        return (2 * self.log_std.to(mean)).exp().expand_as(mean)
+
+
+class Poisson(Likelihood):
+    """The log of each target's rate."""
+
+    entropic = False
+
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        _check_shapes("Poisson", output, target, output.shape, "one log rate for each target")
+        _check_range("Poisson", target, 0, torch.inf)
+        log_rate = _wide(output)
+        count = target.to(log_rate)
+        return count * log_rate - log_rate.exp() - torch.lgamma(count + 1)
+
+    def mean(self, output: Tensor) -> Tensor:
+        return _wide(output).exp()
+
+    def noise(self, mean: Tensor) -> Tensor:
+        return mean
+
+
+_BY_NAME: dict[str, Callable[[], Likelihood]] = {
+    "categorical": Categorical,
+    "gaussian": Gaussian,
+    "bernoulli": Bernoulli,
+    "poisson": Poisson,
+}
+_LOG_2PI = 1.8378770664093453
+
+
+def likelihood_of(given: Any) -> Any:
+    """A Likelihood, or the callable that was given instead of one."""
+    if isinstance(given, str) and given in _BY_NAME:
+        return _BY_NAME[given]()
+    if isinstance(given, str) or not callable(given):
+        raise InvalidArgument(
+            f"likelihood={given!r}: expected one of {sorted(_BY_NAME)}, one of flipout.bayes.likelihoods, or a "
+            "function (output, target) → log-likelihoods of shape (N, …)."
+        )
+    return given
+
+
+def _wide(output: Tensor) -> Tensor:
+    return output.to(torch.promote_types(output.dtype, torch.float32))
+
+
+def _check_shapes(kind: str, output: Tensor, target: Tensor, expected: torch.Size, what: str) -> None:
+    if target.shape != expected:
+        raise InvalidInput(
+            f"{kind}: output of shape {tuple(output.shape)} and target of shape {tuple(target.shape)}; this output, "
+            f"with {what}, needs targets of shape {tuple(expected)}. Reshape one of them: nothing is broadcast."
+        )
+
+
+def _check_range(kind: str, target: Tensor, low: float, high: float) -> None:
+    """Only where reading them costs nothing."""
+    if target.device.type == "cpu" and not transformed() and target.numel():
+        found = target.min().item(), target.max().item()
+        if not (low <= found[0] and found[1] <= high):
+            raise InvalidInput(f"{kind}: targets from {found[0]} to {found[1]}; expected them from {low} to {high}.")

@@ -1,0 +1,93 @@
+"""The posterior of a model: q = N(W̄, spread²) of every Parameter whose spread is learned, each of them once."""
+
+from dataclasses import dataclass
+from operator import attrgetter
+
+import torch
+from torch import Tensor, nn
+
+from ..distributions import LearnedDistribution
+from ..distributions.prior import Prior
+from ..errors import InvalidArgument, NotPerturbed, Unsupported
+from ..nn.base import Perturbed
+from ..nn.contexts import parameter_names, perturbed_layers
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """One Parameter: `local` in its layer, `name` in the model. Numbers are in float32 at least."""
+
+    name: str
+    layer: Perturbed
+    local: str
+    distribution: LearnedDistribution
+
+    @property
+    def prior(self) -> Prior | None:
+        prior = self.distribution.prior
+        assert prior is None or isinstance(prior, Prior)
+        return prior
+
+    @property
+    def parameter(self) -> Tensor:
+        return attrgetter(self.local)(self.layer)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.parameter.to(torch.promote_types(self.parameter.dtype, torch.float32))
+
+    @property
+    def std(self) -> Tensor:
+        """Of the mean's shape."""
+        mean = self.mean
+        learned = {suffix: value.to(mean.dtype) for suffix, value in self.layer.learned_beside(self.local).items()}
+        return self.distribution.spread(mean, **learned).expand_as(mean)
+
+    @property
+    def prior_numbers(self) -> dict[str, Tensor]:
+        mean = self.mean
+        return {name: value.to(mean) for name, value in self.layer.prior_numbers(self.local).items()}
+
+    @property
+    def quiet(self) -> Tensor | None:
+        """True, broadcastable to the mean, where the Parameter is never perturbed; None for nowhere."""
+        row, parameter = self.layer.plan.quiet_rows.get(self.local), self.parameter
+        if row is None:
+            return None
+        rows = torch.arange(parameter.shape[0], device=parameter.device)
+        return (rows == row).view(-1, *[1] * (parameter.dim() - 1))
+
+
+def posteriors(model: nn.Module) -> list[Posterior]:
+    names = parameter_names(model)
+    found: dict[int, Posterior] = {}
+    for label, layer in perturbed_layers(model).items():
+        for local, distribution in layer.plan.distributions.items():
+            if not isinstance(distribution, LearnedDistribution):
+                continue
+            if not distribution.gaussian:
+                raise Unsupported(
+                    f"{label}.{local}: {distribution} is learned but not Gaussian; only a Gaussian posterior has a KL "
+                    "here. Use MeanField."
+                )
+            parameter = attrgetter(local)(layer)
+            made = Posterior(names.get(id(parameter), f"{label}.{local}"), layer, local, distribution)
+            first = found.setdefault(id(parameter), made)
+            if _beside(first) != _beside(made):
+                raise InvalidArgument(
+                    f"{first.name} and {label}.{local} are one Parameter with two learned spreads, so it has no one "
+                    "posterior. Tie what stands beside it too, or tie the weights before flipout.perturb(model, …)."
+                )
+    if not found:
+        raise NotPerturbed(
+            f"{type(model).__name__} has no learned spreads: no posterior. Convert it with "
+            "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))."
+        )
+    return list(found.values())
+
+
+def _beside(posterior: Posterior) -> list[int]:
+    """The Parameters beside it; buffers are copied when a model moves."""
+    layer = posterior.layer
+    values = (attrgetter(own)(layer) for own in layer.names_beside(posterior.local))
+    return [id(value) for value in values if isinstance(value, nn.Parameter)]

@@ -1,0 +1,227 @@
+"""The posterior predictive: many draws of the weights, folded into the batch, in bounded memory."""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..draw import fresh_seed
+from ..errors import InvalidArgument, InvalidInput
+from ..nn.contexts import hold, perturbed_layers, using
+from ..variance.student import t_quantile
+from .likelihoods import Likelihood, likelihood_of
+from .moments import Moments
+
+_FIRST = 32  # samples before samples="auto" looks for the first time
+_BASES_AT_ONCE = 2**26  # numbers of one layer's ΔŴ, over all bases that one pass has
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What the samples say of each target; the inputs are dimension 0.
+
+    Uncertainties are entropies (epistemic: the mutual information of target and weights) where the likelihood is
+    categorical or Bernoulli, else variances. Quantiles are those of the expected target over the weights.
+    """
+
+    mean: Tensor
+    standard_error: Tensor  # of the mean, from the bases; NaN where there is only one
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    quantiles: Tensor | None  # (quantiles, N, …)
+    samples: Tensor | None  # (count, N, …): the expected target under each draw
+    count: int
+    bases: int
+
+    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """Where the mean of infinitely many samples lies: Student's t over the bases."""
+        if not 0 < level < 1:
+            raise InvalidArgument(f"interval(level={level!r}): expected a probability between 0 and 1.")
+        half = self.standard_error * (t_quantile((1 + level) / 2, self.bases - 1) if self.bases > 1 else math.nan)
+        return self.mean - half, self.mean + half
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    x: Tensor | tuple[Tensor, ...],
+    samples: int | str = 32,
+    *,
+    likelihood: Any = None,
+    joint: bool = False,
+    quantiles: Sequence[float] = (),
+    keep: bool | None = None,
+    chunk: int = 1024,
+    group: int = 8,
+    seed: int | Tensor | None = None,
+    tolerance: float = 0.01,
+    most: int = 4096,
+    batch_dim: int = 0,
+) -> Prediction:
+    """Predict with `samples` draws of the weights, the model in eval mode.
+
+    `likelihood` turns outputs into expected targets and says how uncertain these are; without one the output itself is
+    taken, free of noise. Every input has weights of its own in each sample; `joint` shares them over the inputs, so
+    that each sample is one function (they are kept, as with `keep`). At most `chunk` rows pass through the model at
+    once. Every `group` samples have a fresh base, and the standard error is clustered by base. 'auto' doubles the
+    samples until the largest standard error is at most `tolerance`, or there are `most` of them. `batch_dim` is the
+    example's dimension in inputs and output. The answer depends on the seed (one number of torch's generator where none
+    is given), not on the chunk.
+    """
+    fold = _Fold(model, x, likelihood, joint, chunk, group, batch_dim, seed)
+    automatic = samples == "auto"
+    for name, value in (("samples", _FIRST if automatic else samples), ("most", most)):
+        _check_count(name, value)
+    if not (isinstance(tolerance, (int, float)) and 0 < tolerance < math.inf):
+        raise InvalidArgument(f"predict(tolerance={tolerance!r}): expected the largest standard error, > 0.")
+    if not all(isinstance(level, (int, float)) and 0 <= level <= 1 for level in quantiles):
+        raise InvalidArgument(f"predict(quantiles={quantiles!r}): expected probabilities between 0 and 1.")
+    keep = joint if keep is None else keep
+    found = [Moments(fold.likelihood, group, keep or bool(quantiles)) for _ in fold.blocks]
+    done, wanted = 0, min(_FIRST, most) if automatic else int(samples)
+    with fold.running():
+        while True:
+            for block, moments in zip(fold.blocks, found, strict=True):
+                for outputs in fold.outputs(block, done, wanted):
+                    moments.add(outputs)
+            done = wanted
+            if not automatic:
+                break
+            worst = float(torch.stack([moments.standard_error().max() for moments in found]).max())
+            if worst <= tolerance:
+                break
+            if done >= most:
+                warnings.warn(
+                    f"predict: after most={most} samples the largest standard error is {worst:.3g}, not below "
+                    f"tolerance={tolerance}. Raise most, or tolerance.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+                break
+            wanted = min(2 * done, most)
+    return _gathered(found, list(quantiles), keep)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Inputs `start` onward."""
+
+    start: int
+    length: int
+
+
+class _Fold:
+    """Which rows of which samples pass through the model together, and under which part of the draw."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x: Any,
+        likelihood: Any,
+        joint: bool,
+        chunk: int,
+        group: int,
+        batch_dim: int,
+        seed: int | Tensor | None,
+    ) -> None:
+        for name, value in (("chunk", chunk), ("group", group)):
+            _check_count(name, value)
+        layers = perturbed_layers(model).values()
+        noise = [distribution for layer in layers for distribution in layer.plan.distributions.values()]
+        self.likelihood: Likelihood | None = None if likelihood is None else likelihood_of(likelihood)
+        if self.likelihood is not None and not isinstance(self.likelihood, Likelihood):
+            raise InvalidArgument(
+                f"predict(likelihood={likelihood!r}): a function does not say what is expected of a target; use one of "
+                "flipout.bayes.likelihoods, or None for the output itself."
+            )
+        self.model, self.x, self.group, self.batch_dim = model, x if isinstance(x, tuple) else (x,), group, batch_dim
+        self.inputs = self._count()
+        # Flipping needs symmetry. Without it every sample forms its weights, so all inputs share them.
+        self.scheme = "flipout" if all(distribution.symmetric for distribution in noise) else "independent"
+        self.joint = joint or self.scheme == "independent"
+        own = 1 if self.scheme == "independent" else group
+        largest = max(p.numel() for p in model.parameters())
+        self.at_once = max(min(chunk // self.inputs, own * max(_BASES_AT_ONCE // largest, 1)), 1)
+        length = min(chunk, self.inputs)
+        self.blocks = [_Block(i, min(length, self.inputs - i)) for i in range(0, self.inputs, length)]
+        self.seed = fresh_seed(next(model.parameters()).device) if seed is None else seed
+
+    def _count(self) -> int:
+        dim = self.batch_dim
+        for part in self.x:
+            if not isinstance(part, Tensor) or part.dim() <= dim or part.shape[dim] != self.x[0].shape[dim]:
+                given = f"a tensor of shape {tuple(part.shape)}" if isinstance(part, Tensor) else repr(type(part))
+                raise InvalidInput(
+                    f"predict: {given} given; expected a tensor, or a tuple of tensors for the arguments of the model, "
+                    f"with as many inputs in dimension {dim} (batch_dim)."
+                )
+        if not self.x or not self.x[0].shape[dim]:
+            raise InvalidInput("predict: there are no inputs.")
+        return self.x[0].shape[dim]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """In eval mode, each module put back afterwards."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        try:
+            with using(self.model, scheme=self.scheme):
+                yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    def outputs(self, block: _Block, start: int, stop: int) -> Iterator[Tensor]:
+        """(samples, inputs, …), for the samples `start` to `stop` after each other; none with parts of two bases."""
+        sample = start
+        while sample < stop:
+            end = sample + self.at_once
+            if end % self.group:
+                within = end // self.group * self.group
+                end = within if within > sample else min(end, (sample // self.group + 1) * self.group)
+            end = min(end, stop)
+            yield self._output(block, sample, end - sample)
+            sample = end
+
+    def _output(self, block: _Block, sample: int, count: int) -> Tensor:
+        dim, rows = self.batch_dim, count * block.length
+        parts = [torch.cat([p.narrow(dim, block.start, block.length)] * count, dim) for p in self.x]
+        # Examples are numbered sample by sample; where a block is not all inputs, it has one sample at a time.
+        first, each, group = (
+            (sample, block.length, self.group)
+            if self.joint
+            else (sample * self.inputs + block.start, 1, self.group * self.inputs)
+        )
+        with hold(self.model, seed=self.seed, first=first, rows=each, group=group):
+            made = self.model(*parts)
+        if not isinstance(made, Tensor) or made.dim() <= dim or made.shape[dim] != rows:
+            given = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else repr(type(made))
+            raise InvalidInput(
+                f"predict: the model returned {given} for {rows} rows; expected a tensor with the rows in "
+                f"dimension {dim}."
+            )
+        return made.movedim(dim, 0).unflatten(0, (count, block.length))
+
+
+def _gathered(found: list[Moments], levels: list[float], keep: bool) -> Prediction:
+    """The inputs of all blocks, one after the other."""
+    parts = [moments.results() for moments in found]
+    return Prediction(
+        **{name: torch.cat([part[name] for part in parts]) for name in parts[0]},
+        quantiles=torch.cat([moments.quantiles(levels) for moments in found], 1) if levels else None,
+        samples=torch.cat([moments.samples() for moments in found], 1) if keep else None,
+        count=found[0].count,
+        bases=found[0].bases,
+    )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        also = ", or 'auto'" if name == "samples" else ""
+        raise InvalidArgument(f"predict({name}={value!r}): expected a whole number ≥ 1{also}.")

@@ -1,0 +1,131 @@
+"""Scores against their definitions, on probabilities whose answer is known."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from flipout.bayes import evaluate, ood_auroc, reliability, selective
+from flipout.errors import InvalidInput
+from tests.statistics import assert_mean
+
+P = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
+Y = torch.tensor([0, 1, 1, 2])
+
+
+@given(st.integers(2, 6), st.integers(1, 40))
+def test_scores_by_hand(classes: int, count: int) -> None:
+    p, y = torch.randn(count, classes).softmax(-1), torch.randint(classes, (count,))
+    made = evaluate(p, y)
+    truth = torch.nn.functional.one_hot(y, classes)
+    assert made.accuracy == pytest.approx((p.argmax(1) == y).double().mean().item())
+    assert made.nll == pytest.approx(-p[torch.arange(count), y].log().mean().item(), rel=1e-5)
+    assert made.brier == pytest.approx((p - truth).square().sum(1).mean().item(), rel=1e-5)
+
+
+def test_ece_by_hand() -> None:
+    """Confidences 0.7, 0.8, 0.5, 0.6: right, right, wrong, right; two bins of them below and above 0.65."""
+    made = reliability(P, Y, bins=20)
+    assert made.ece == pytest.approx((0.3 + 0.2 + 0.5 + 0.4) / 4)
+    one = reliability(P, Y, bins=1)
+    assert one.ece == pytest.approx(abs(0.75 - 0.65))
+    assert evaluate(P, Y, bins=1).ece == one.ece
+    assert one.count.tolist() == [4]
+    assert np.isnan(made.accuracy[0])
+    sure = reliability(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
+    assert sure.count[-1] == 1
+
+
+def test_calibrated_probabilities_have_a_small_ece_and_others_do_not() -> None:
+    """Targets drawn from p. The largest of 15 gaps is a binomial error; sharpened probabilities are over-confident."""
+    logits = torch.randn(20_000, 4) * 2
+    p = logits.softmax(-1)
+    y = torch.multinomial(p, 1).squeeze(1)
+    made = reliability(p, y)
+    full = made.count > 200
+    error = np.sqrt(made.confidence * (1 - made.confidence) / made.count)
+    assert np.abs((made.accuracy - made.confidence) / error)[full].max() < 5
+    assert made.ece < 0.015
+    assert reliability((3 * logits).softmax(-1), y).ece > 0.1
+    assert evaluate(p, y).nll < evaluate((3 * logits).softmax(-1), y).nll
+
+
+def test_two_classes_as_one_column() -> None:
+    p, y = torch.tensor([0.25, 0.875, 0.5625]), torch.tensor([0, 1, 0])
+    assert evaluate(p, y) == evaluate(torch.stack((1 - p, p), 1), y)
+    assert evaluate(p, y).brier == pytest.approx(2 * (0.25**2 + 0.125**2 + 0.5625**2) / 3)
+
+
+def test_a_sure_mistake_is_finite() -> None:
+    assert math.isfinite(evaluate(torch.tensor([[1.0, 0.0]]), torch.tensor([1])).nll)
+
+
+def test_ood_auroc() -> None:
+    assert ood_auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4])) == 1.0
+    assert ood_auroc(torch.tensor([0.3, 0.4]), torch.tensor([0.1, 0.2])) == 0.0
+    assert ood_auroc(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 3.0])) == pytest.approx((1 + 0 + 1 + 0.5) / 4)
+
+
+def test_selective_prediction() -> None:
+    made = selective(torch.tensor([0.3, 0.1, 0.4, 0.2]), torch.tensor([True, True, False, False]))
+    assert made.coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert made.risk == pytest.approx([0.0, 0.5, 1 / 3, 0.5])
+    assert made.area == pytest.approx((0 + 0.5 + 1 / 3 + 0.5) / 4)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=20))
+def test_ties_have_no_order(correct: list[bool]) -> None:
+    right = torch.tensor(correct)
+    made = selective(torch.zeros(len(correct)), right)
+    assert made.risk == pytest.approx(np.full(len(correct), 1 - right.double().mean().item()))
+
+
+def test_an_uncertainty_that_knows_lowers_the_risk() -> None:
+    error = torch.rand(5000)
+    right = torch.rand(5000) > error
+    informed, blind = selective(error, right), selective(torch.rand(5000), right)
+    assert informed.area < 0.7 * blind.area
+    assert informed.risk[-1] == pytest.approx(blind.risk[-1])
+    assert_mean((~right).double(), 0.5)
+
+
+def test_figures(tmp_path: Path) -> None:
+    reliability(P, Y).plot(tmp_path / "reliability.svg")
+    figure = selective(torch.tensor([0.1, 0.2]), torch.tensor([True, False])).plot()
+    figure.savefig(tmp_path / "selective.png")
+    assert all((tmp_path / name).stat().st_size > 1000 for name in ("reliability.svg", "selective.png"))
+
+
+BAD: list[tuple[Any, Any, str]] = [
+    (torch.randn(4, 3), Y, "negative, or do not add up to 1. For logits"),
+    (P, Y[:3], r"shape \(4, 3\) and targets of shape \(3,\)"),
+    (P, Y.float(), "torch.float32; expected"),
+    (P, Y + 1, "Targets from 1 to 3; there are 3 classes"),
+    (P, Y - 1, "Targets from -1 to 1"),
+    (P[:0], Y[:0], "N ≥ 1"),
+    (P.unsqueeze(0), Y, r"shape \(1, 4, 3\)"),
+    (P * math.nan, Y, "do not add up to 1"),
+]
+
+
+@pytest.mark.parametrize(("probabilities", "target", "message"), BAD, ids=str)
+def test_bad_probabilities(probabilities: Tensor, target: Tensor, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        evaluate(probabilities, target)
+
+
+def test_bad_numbers() -> None:
+    with pytest.raises(InvalidInput, match="bins=0"):
+        reliability(P, Y, bins=0)
+    with pytest.raises(InvalidInput, match="2 uncertainties and 3 answers"):
+        selective(torch.zeros(2), torch.ones(3))
+    with pytest.raises(InvalidInput, match=r"outside of shape \(0,\)"):
+        ood_auroc(torch.zeros(2), torch.zeros(0))
+    with pytest.raises(InvalidInput, match="uncertainty of shape"):
+        selective(torch.tensor([math.nan]), torch.ones(1))
