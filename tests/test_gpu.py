@@ -300,14 +300,16 @@ def test_shared_weights_run_through_torchs_own_layer_without_a_warning(kind, dty
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_a_recurrent_layer_has_the_dtypes_that_autocast_asks_for(kind) -> None:
+@pytest.mark.parametrize("scheme", ["shared", "flipout"])
+def test_a_recurrent_layer_has_the_dtypes_that_autocast_asks_for(kind, scheme) -> None:
     """torch's own takes float16 under autocast whatever it is asked for."""
     plain = kind(6, 10).cuda()
-    layer = flipout.perturb(copied(plain), flipout.MultiplicativeGaussian(0.5))
+    layer = flipout.perturb(copied(plain), flipout.MultiplicativeGaussian(0.5), scheme=scheme)
     x = torch.randn(4, 3, 6, device="cuda")
     for dtype in (torch.bfloat16, torch.float16):
         with torch.autocast("cuda", dtype):
-            (y, last), (expected, _) = layer(x), plain(x)
+            (y, last), (expected, state) = layer(x), plain(x)
+            assert layer(x, state)[0].dtype == dtype
         assert expected.dtype == torch.float16
         states = last if isinstance(last, tuple) else (last,)
         assert {y.dtype, *(part.dtype for part in states)} == {dtype}

@@ -55,15 +55,15 @@ _PAPER: dict[str, Any] = {
     "batch_sizes": SIZES,
     "draws": 100,
     "repeats": 20,
-    "large_repeats": 6,
+    "large_repeats": 4,
     "pairs": 200,
     "examples": 4000,
     "sub_batch": 1024,
     "at_once": 1,
-    "precision": "tf32",
+    "precision": "bf16",
 }
 # A network of four times the arithmetic.
-_LARGE_PAPER = {**_PAPER, "repeats": 10, "large_repeats": 4, "precision": "bf16"}
+_LARGE_PAPER = {**_PAPER, "repeats": 10, "large_repeats": 3}
 
 VARIANCE_LSTM = Experiment(
     name="variance-lstm",

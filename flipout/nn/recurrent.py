@@ -68,7 +68,7 @@ class Recurrent(_Stepping, nn.RNNBase):
         state = self._state(sequences, hx, dtype)
         noise = self.perturbations(sequences.x, dtype)
         if isinstance(self.plan.scheme, Shared):
-            return self.torch_type.forward(self._formed(noise), input, hx)
+            return self._by_torch(noise, input, hx)
         y, last = traverse(self, sequences.x.to(dtype), state, sequences.alive, _Directions(self, noise))
         if self.promotes and data.device.type == "cpu":
             dtype = torch.promote_types(dtype, data.dtype if hx is None else hx.dtype)
@@ -101,6 +101,17 @@ class Recurrent(_Stepping, nn.RNNBase):
             self.compute_dtype(part, self.weight_ih_l0)
         parts = (part if sequences.batched else part.unsqueeze(1) for part in given)
         return tuple(part.to(own) for part, own in zip(parts, dtypes, strict=False))
+
+    def _by_torch(self, noise: Perturbations, input: Tensor | PackedSequence, hx: Any) -> Any:
+        plain, dtype = self._formed(noise), noise.dtype
+        if not input.data.is_cuda or not torch.is_autocast_enabled("cuda"):
+            return self.torch_type.forward(plain, input, hx)
+        # torch's own takes float16 there, whatever autocast was asked for.
+        given = None if hx is None else tuple(part.to(dtype) for part in self.parts(hx))
+        with torch.autocast("cuda", enabled=False):
+            return self.torch_type.forward(
+                plain, input.to(dtype=dtype), given if given is None or self.several_states else given[0]
+            )
 
     def _formed(self, noise: Perturbations) -> nn.Module:
         """torch's own layer with the weights that all sequences share."""

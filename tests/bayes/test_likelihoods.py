@@ -123,7 +123,7 @@ BAD_SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("likelihood", "shape", "target", "message"), BAD_SHAPES, ids=str)
+@pytest.mark.parametrize(("likelihood", "shape", "target", "message"), BAD_SHAPES)
 def test_targets_that_do_not_fit_are_refused(likelihood: Any, shape: Any, target: Tensor, message: str) -> None:
     with pytest.raises(errors.InvalidInput, match=message):
         likelihood(torch.zeros(shape), target)

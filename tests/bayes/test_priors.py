@@ -132,7 +132,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "given", "message"), BAD, ids=str)
+@pytest.mark.parametrize(("kind", "given", "message"), BAD)
 def test_what_is_no_number_of_a_prior_is_refused(kind: Any, given: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         kind(**given)
