@@ -251,3 +251,10 @@ def test_compile(kind: str) -> None:
         y.square().sum().backward()
         made.append((y.detach(), gradients(layer)))
     torch.testing.assert_close(made[1], made[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_batch_without_sequences(dtype: torch.dtype) -> None:
+    layer = flipout.perturb(nn.LSTM(3, 4).to(dtype), flipout.MultiplicativeGaussian(0.5))
+    y, (h, c) = layer(torch.randn(5, 0, 3, dtype=dtype))
+    assert (y.shape, h.shape, c.shape) == ((5, 0, 4), (1, 0, 4), (1, 0, 4))

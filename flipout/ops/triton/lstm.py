@@ -57,6 +57,22 @@ class FusedLSTM(torch.autograd.Function):
         s: Tensor,
         reverse: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.reverse, ctx.biased = reverse, bias is not None
+        with torch.cuda.device_of(x):
+            return FusedLSTM._forward(ctx, x, h, c, mean, delta, bias, r, s)
+
+    @staticmethod
+    def _forward(
+        ctx: Any,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        mean: Tensor,
+        delta: Tensor,
+        bias: Tensor | None,
+        r: Tensor,
+        s: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         (count, steps, _), width = x.shape, h.shape[-1]
         x = x if x.stride(-1) == 1 else x.contiguous()
         signs = x.new_empty(count, width, dtype=torch.uint8)
@@ -71,17 +87,16 @@ class FusedLSTM(torch.autograd.Function):
         pairs[0, 0, :, :width], pairs[0, 1, :, :width] = h, h * s
         given, made = (x, x if bias is None else bias, signs), (pairs, gates, cells, y)
         if tile is None:
-            _forward_many(given, mean, delta, made, bias is not None, reverse)
+            _forward_many(given, mean, delta, made, ctx.biased, ctx.reverse)
         else:
-            _forward_few(given, mean, delta, made, bias is not None, reverse, tile)
+            _forward_few(given, mean, delta, made, ctx.biased, ctx.reverse, tile)
         ctx.save_for_backward(h, y, cells, gates, mean, delta, signs)
-        ctx.reverse, ctx.biased = reverse, bias is not None
         return y, pairs[steps % 2, 0, :, :width].clone(), cells[-1].clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        with torch.autocast(grads[0].device.type, enabled=False):
+        with torch.autocast(grads[0].device.type, enabled=False), torch.cuda.device_of(grads[0]):
             return FusedLSTM._backward(ctx, *grads)
 
     @staticmethod
@@ -333,7 +348,7 @@ def _device(device: torch.device) -> tuple[int, int, int]:
 
 
 def _fits(x: Tensor, dtype: torch.dtype) -> bool:
-    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16) or not x.numel():
         return False
     return INTERPRETED or (x.is_cuda and torch.version.hip is None and _device(x.device)[2] >= _AMPERE)
 
