@@ -81,7 +81,8 @@ class Scan:
         if written_out is not None:
             own = self.product
             assert isinstance(own, Flipped)
-            y, *last = written_out(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse)
+            lengths = () if alive is None else (alive,)
+            y, *last = written_out(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse, *lengths)
             return y, tuple(last)
         steps = x.unbind(1)
         outputs: list[Tensor] = [state[0]] * len(steps)
@@ -96,10 +97,10 @@ class Scan:
 
     def _written_out(self, x: Tensor, alive: Tensor | None) -> Callable[..., tuple[Tensor, ...]] | None:
         """All steps with their backward pass, where that is at hand: for one base of flipout in a plain LSTM."""
-        plain = self.cell == LSTM() and self.project is None and alive is None
+        plain = self.cell == LSTM() and self.project is None and x.numel() > 0
         single = isinstance(self.product, Flipped) and self.product.lifted is self.product.op
         rows = single and len(self.product.r) == len(x)  # pyright: ignore[reportFunctionMemberAccess]
         if not (plain and rows) or transformed() or backend.eager():
             return None
-        own: Any = FlippedLSTM.apply if x.dtype == torch.float32 else None
+        own: Any = FlippedLSTM.apply if x.dtype == torch.float32 and alive is None else None
         return backend.chosen("lstm", x, x.dtype) or own

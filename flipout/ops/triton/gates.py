@@ -65,6 +65,18 @@ def store_gates(place, width, i, f, g, o, inside):
 
 
 @triton.jit
+def kept_alive(going, i, f, g, o, dc, last):
+    """No gradients where a sequence does not go on, and dc as it was."""
+    return (
+        tl.where(going, i, 0),
+        tl.where(going, f, 0),
+        tl.where(going, g, 0),
+        tl.where(going, o, 0),
+        tl.where(going, dc, last),
+    )
+
+
+@triton.jit
 def flip_gates(byte, i, f, g, o):
     return i * sign(byte, 0), f * sign(byte, 1), g * sign(byte, 2), o * sign(byte, 3)
 
@@ -73,6 +85,7 @@ def flip_gates(byte, i, f, g, o):
 def step(
     x,
     bias,
+    alive,
     products,
     signs,
     pairs,
@@ -88,10 +101,12 @@ def step(
     padded,
     long,
     BIAS: tl.constexpr,
+    ALIVE: tl.constexpr,
     INDEX: tl.constexpr,
     ELEMENTS: tl.constexpr,
 ):
-    """Step t behind a batched product that left h W̄ᵀ and (h ∘ s) ΔŴᵀ: the next c, h, and h with h ∘ s."""
+    """Step t behind a batched product that left h W̄ᵀ and (h ∘ s) ΔŴᵀ: the next c, h, and h with h ∘ s. The state of a
+    sequence that is not ALIVE stays as it is."""
     e = tl.program_id(0).to(INDEX) * ELEMENTS + tl.arange(0, ELEMENTS)
     total = count.to(INDEX) * width
     inside = e < total
@@ -107,13 +122,17 @@ def step(
     if BIAS:
         bi, bf, bg, bo = load_gates(bias + j, width, inside)
         i, f, g, o = add_gates(i, f, g, o, bi, bf, bg, bo)
-    cell = cells + t.to(INDEX) * total + e
-    i, f, g, o, c, h = activated(i, f, g, o, tl.load(cell, mask=inside, other=0))
+    cell, apart = cells + t.to(INDEX) * total + e, count.to(INDEX) * padded
+    last = tl.load(cell, mask=inside, other=0)
+    i, f, g, o, c, h = activated(i, f, g, o, last)
+    h = h.to(y.dtype.element_ty)
+    if ALIVE:
+        going = tl.load(alive + place.to(INDEX) * count + n, mask=inside, other=0) != 0
+        h = tl.where(going, h, tl.load(pairs + (t % 2) * 2 * apart + n * padded + j, mask=inside, other=0))
+        c = tl.where(going, c, last)
     tl.store(cell + total, c, mask=inside)
     store_gates(gates + 4 * t.to(INDEX) * total + 4 * n * width + j, width, i, f, g, o, inside)
-    h = h.to(y.dtype.element_ty)
     tl.store(y + place.to(INDEX) * total + e, h, mask=inside)
-    apart = count.to(INDEX) * padded
     following = pairs + ((t + 1) % 2) * 2 * apart + n * padded + j
     tl.store(following, h, mask=inside)
     tl.store(following + apart, h * sign(byte, S), mask=inside)
@@ -122,6 +141,8 @@ def step(
 @triton.jit(do_not_specialize=["t", "place", "count"])
 def turn(
     left,
+    alive,
+    rest,
     dy,
     dcells,
     gates,
@@ -138,11 +159,12 @@ def turn(
     long,
     apart,
     LAST: tl.constexpr,
+    ALIVE: tl.constexpr,
     INDEX: tl.constexpr,
     ELEMENTS: tl.constexpr,
 ):
     """dg and dg ∘ r of step t, behind a batched product that left dg W̄ and (dg ∘ r) ΔŴ of the next one; for the LAST
-    step, behind the dh that was given."""
+    step, behind the dh that was given. Of a sequence that is not ALIVE dh goes past the step, as `rest`."""
     e = tl.program_id(0).to(INDEX) * ELEMENTS + tl.arange(0, ELEMENTS)
     total = count.to(INDEX) * width
     inside = e < total
@@ -158,7 +180,14 @@ def turn(
     i, f, g, o = load_gates(gates + 4 * t.to(INDEX) * total + 4 * n * width + j, width, inside)
     cell = cells + t.to(INDEX) * total + e
     before, c = tl.load(cell, mask=inside, other=0), tl.load(cell + total, mask=inside, other=0)
-    i, f, g, o, dc = turned(i, f, g, o, before, c, dh, tl.load(dcells + e, mask=inside, other=0))
+    last = tl.load(dcells + e, mask=inside, other=0)
+    if ALIVE:
+        dh += tl.load(rest + e, mask=inside, other=0)
+    i, f, g, o, dc = turned(i, f, g, o, before, c, dh, last)
+    if ALIVE:
+        going = tl.load(alive + place.to(INDEX) * count + n, mask=inside, other=0) != 0
+        i, f, g, o, dc = kept_alive(going, i, f, g, o, dc, last)
+        tl.store(rest + e, tl.where(going, 0, dh), mask=inside)
     tl.store(dcells + e, dc, mask=inside)
     own = pairs + (t.to(INDEX) * count + n) * long + j
     store_gates(own, width, i, f, g, o, inside)

@@ -56,10 +56,12 @@ class FusedLSTM(torch.autograd.Function):
         r: Tensor,
         s: Tensor,
         reverse: bool,
+        alive: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.reverse, ctx.biased = reverse, bias is not None
+        ctx.biased = bias is not None
+        ctx.how = {"REVERSE": reverse, "ALIVE": alive is not None}
         with torch.cuda.device_of(x):
-            return FusedLSTM._forward(ctx, x, h, c, mean, delta, bias, r, s)
+            return FusedLSTM._forward(ctx, x, h, c, mean, delta, bias, r, s, alive)
 
     @staticmethod
     def _forward(
@@ -72,6 +74,7 @@ class FusedLSTM(torch.autograd.Function):
         bias: Tensor | None,
         r: Tensor,
         s: Tensor,
+        alive: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         (count, steps, _), width = x.shape, h.shape[-1]
         x = x if x.stride(-1) == 1 else x.contiguous()
@@ -85,12 +88,14 @@ class FusedLSTM(torch.autograd.Function):
         tile = _tile(count, 4 * width, x)
         pairs = x.new_zeros(2, 2, count, tile.split * tile.length(width) if tile else _padded(width))
         pairs[0, 0, :, :width], pairs[0, 1, :, :width] = h, h * s
-        given, made = (x, x if bias is None else bias, signs), (pairs, gates, cells, y)
+        alive = signs if alive is None else alive.flatten(1).to(torch.uint8).contiguous()
+        given, made = (x, x if bias is None else bias, alive, signs), (pairs, gates, cells, y)
+        how = {**ctx.how, "BIAS": ctx.biased}
         if tile is None:
-            _forward_many(given, mean, delta, made, ctx.biased, ctx.reverse)
+            _forward_many(given, mean, delta, made, how)
         else:
-            _forward_few(given, mean, delta, made, ctx.biased, ctx.reverse, tile)
-        ctx.save_for_backward(h, y, cells, gates, mean, delta, signs)
+            _forward_few(given, mean, delta, made, how, tile)
+        ctx.save_for_backward(h, y, cells, gates, mean, delta, signs, alive)
         return y, pairs[steps % 2, 0, :, :width].clone(), cells[-1].clone()
 
     @staticmethod
@@ -101,25 +106,28 @@ class FusedLSTM(torch.autograd.Function):
 
     @staticmethod
     def _backward(ctx: Any, dy: Tensor, dh: Tensor, dc: Tensor) -> tuple[Tensor | None, ...]:
-        h, y, cells, gates, mean, delta, signs = ctx.saved_tensors
+        h, y, cells, gates, mean, delta, signs, alive = ctx.saved_tensors
         steps, count, width = y.shape
         dy = dy if dy.stride(-1) == 1 else dy.contiguous()
         dcells = dc.to(cells.dtype, memory_format=torch.contiguous_format, copy=True)
         tile = _tile(count, width, y)
         pairs = y.new_empty(2, steps, count, tile.split * tile.length(4 * width) if tile else _padded(4 * width))
         pairs[..., 4 * width :] = 0
-        given = (dy, dcells, gates, cells, signs, pairs)
-        _turn(dh.contiguous(), given, steps - 1, ctx.reverse, last=True)
+        rest = torch.zeros_like(dcells) if ctx.how["ALIVE"] else dcells
+        given = (alive, rest, dy, dcells, gates, cells, signs, pairs)
+        _turn(dh.contiguous(), given, steps - 1, ctx.how, last=True)
         dgates, needs = pairs[0, ..., : 4 * width], ctx.needs_input_grad
         if tile is None:
-            dh, sums = _backward_many(given, mean, delta, ctx.reverse), dgates
+            dh, sums = _backward_many(given, mean, delta, ctx.how), dgates
         else:
             sums = dgates[-1].to(torch.float32, copy=True).contiguous()
-            dh = _backward_few((*given, sums), mean, delta, ctx.reverse, tile)
-        dx = (dgates.flip(0) if ctx.reverse else dgates).transpose(0, 1)
-        dmean, ddelta = _weight_gradients(pairs, y, h, signs, needs[3:5], ctx.reverse)
+            dh = _backward_few((*given, sums), mean, delta, ctx.how, tile)
+        dh = dh + rest if ctx.how["ALIVE"] else dh
+        reverse = ctx.how["REVERSE"]
+        dx = (dgates.flip(0) if reverse else dgates).transpose(0, 1)
+        dmean, ddelta = _weight_gradients(pairs, y, h, signs, needs[3:5], reverse)
         dbias = sums.flatten(0, -2).sum(0).to(y.dtype) if ctx.biased and needs[5] else None
-        return dx, dh.to(h.dtype), dcells.to(dc.dtype), dmean, ddelta, dbias, None, None, None
+        return dx, dh.to(h.dtype), dcells.to(dc.dtype), dmean, ddelta, dbias, None, None, None, None
 
 
 def _forward_few(
@@ -127,8 +135,7 @@ def _forward_few(
     mean: Tensor,
     delta: Tensor,
     made: tuple[Tensor, ...],
-    biased: bool,
-    reverse: bool,
+    how: dict[str, bool],
     tile: Tile,
 ) -> None:
     x, pairs, gates = given[0], made[0], made[1]
@@ -152,14 +159,13 @@ def _forward_few(
             weights.stride(0),
             MULTIPLY=multiply,
             GATE=gate,
-            BIAS=biased,
-            REVERSE=reverse,
+            **how,
             **_about(tile, grid, count, width, weights, gates),
         )
 
 
-def _backward_few(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, reverse: bool, tile: Tile) -> Tensor:
-    dy, *_, pairs, _ = given
+def _backward_few(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, how: dict[str, bool], tile: Tile) -> Tensor:
+    _, _, dy, *_, pairs, _ = given
     steps, count, width = dy.shape
     weights = _filled(mean, delta, width, pairs.shape[-1], transposed=True)
     parts = dy.new_empty(tile.split, count, width, dtype=torch.float32)
@@ -180,60 +186,61 @@ def _backward_few(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, revers
             weights.stride(0),
             MULTIPLY=multiply,
             GATE=gate,
-            REVERSE=reverse,
+            **how,
             **_about(tile, grid, count, width, weights, pairs),
         )
     return parts.sum(0)
 
 
 def _forward_many(
-    given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, made: tuple[Tensor, ...], biased: bool, reverse: bool
+    given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, made: tuple[Tensor, ...], how: dict[str, bool]
 ) -> None:
-    x, _, signs = given
+    x, *_, signs = given
     (count, steps, _), width = x.shape, mean.shape[1]
     weights = _filled(mean, delta, _padded(4 * width), _padded(width))
     products, pairs = x.new_empty(2, count, weights.shape[1]), made[0]
     for t in range(steps):
         torch.bmm(pairs[t % 2], weights.mT, out=products)
         pointwise.step[(-(-count * width // _ELEMENTS),)](
-            *given[:2],
+            *given[:3],
             products,
             signs,
             *made,
             t,
-            steps - 1 - t if reverse else t,
+            steps - 1 - t if how["REVERSE"] else t,
             count,
             width,
             *x.stride()[:2],
             weights.shape[-1],
             products.shape[-1],
-            BIAS=biased,
+            BIAS=how["BIAS"],
+            ALIVE=how["ALIVE"],
             INDEX=index_type(made[1]),
             ELEMENTS=_ELEMENTS,
         )
 
 
-def _backward_many(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, reverse: bool) -> Tensor:
-    dy, *_, signs, pairs = given
+def _backward_many(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, how: dict[str, bool]) -> Tensor:
+    _, _, dy, *_, signs, pairs = given
     steps, count, width = dy.shape
     weights = _filled(mean, delta, pairs.shape[-1], _padded(width))
     products = pairs.new_empty(2, count, weights.shape[-1])
     for t in reversed(range(steps)):
         torch.bmm(pairs[:, t], weights, out=products)
         if t:
-            _turn(products, given, t - 1, reverse, last=False)
+            _turn(products, given, t - 1, how, last=False)
     straight, turned = products[..., :width].float()
     return straight + turned * (1 - 2 * (signs >> pointwise.S.value & 1).float())
 
 
-def _turn(left: Tensor, given: tuple[Tensor, ...], t: int, reverse: bool, last: bool) -> None:
-    dy, *_, pairs = given
+def _turn(left: Tensor, given: tuple[Tensor, ...], t: int, how: dict[str, bool], last: bool) -> None:
+    _, _, dy, *_, pairs = given
     steps, count, width = dy.shape
     pointwise.turn[(-(-count * width // _ELEMENTS),)](
         left,
         *given,
         t,
-        steps - 1 - t if reverse else t,
+        steps - 1 - t if how["REVERSE"] else t,
         count,
         width,
         *dy.stride()[:2],
@@ -241,6 +248,7 @@ def _turn(left: Tensor, given: tuple[Tensor, ...], t: int, reverse: bool, last: 
         pairs.shape[-1],
         pairs.stride(0),
         LAST=last,
+        ALIVE=how["ALIVE"],
         INDEX=index_type(pairs),
         ELEMENTS=_ELEMENTS,
     )

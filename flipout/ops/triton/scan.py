@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from .base import INTERPRETED
-from .gates import S, activated, add_gates, flip_gates, load_gates, sign, store_gates, turned
+from .gates import S, activated, add_gates, flip_gates, kept_alive, load_gates, sign, store_gates, turned
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 
@@ -29,7 +29,7 @@ def _product(
     a_apart,
     b,
     b_apart,
-    alive,
+    there,
     LENGTH: tl.constexpr,
     PRECISION: tl.constexpr,
     ROWS: tl.constexpr,
@@ -40,9 +40,9 @@ def _product(
     straight = tl.full((COLUMNS, ROWS), 0, tl.float32)
     flipped = tl.full((COLUMNS, ROWS), 0, tl.float32)
     for k in range(0, LENGTH, DEPTH):
-        own = tl.load(a + k, mask=alive, other=0, cache_modifier=".cg")
+        own = tl.load(a + k, mask=there, other=0, cache_modifier=".cg")
         straight = _dot(tl.load(b + k), own.T, straight, PRECISION)
-        own = tl.load(a + a_apart + k, mask=alive, other=0, cache_modifier=".cg")
+        own = tl.load(a + a_apart + k, mask=there, other=0, cache_modifier=".cg")
         flipped = _dot(tl.load(b + b_apart + k), own.T, flipped, PRECISION)
     return straight.T, flipped.T
 
@@ -61,6 +61,7 @@ def _meet(counter, arrivals):
 def forward(
     x,
     bias,
+    alive,
     signs,
     weights,
     pairs,
@@ -80,6 +81,7 @@ def forward(
     MULTIPLY: tl.constexpr,
     GATE: tl.constexpr,
     BIAS: tl.constexpr,
+    ALIVE: tl.constexpr,
     REVERSE: tl.constexpr,
     SPLIT: tl.constexpr,
     LENGTH: tl.constexpr,
@@ -90,11 +92,11 @@ def forward(
     SHARE: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """The steps from `begin` to `end` of `count` sequences."""
+    """The steps from `begin` to `end` of `count` sequences; the state of one that is not ALIVE stays as it is."""
     padded: tl.constexpr = SPLIT * LENGTH
     n, column = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    row, alive = n.to(INDEX), (n < count)[:, None]
-    inside = alive & (column < 4 * width)[None, :]
+    row, there = n.to(INDEX), (n < count)[:, None]
+    inside = there & (column < 4 * width)[None, :]
     weight = tl.minimum(column, 4 * width - 1)
     k = tl.program_id(1) * LENGTH + tl.arange(0, DEPTH)
     a = pairs + (row * padded)[:, None] + k[None, :]
@@ -110,6 +112,8 @@ def forward(
     c = tl.load(cells + begin.to(INDEX) * total + e, mask=own, other=0)
     if BIAS:
         bi, bf, bg, bo = load_gates(bias + j, width, own)
+    if ALIVE:
+        h = tl.load(pairs + (begin % 2) * 2 * apart + line * padded + j, mask=own, other=0)
     t, met = begin, 0
     while t < end:
         place = (steps - 1 - t if REVERSE else t).to(INDEX)
@@ -117,7 +121,7 @@ def forward(
             xi, xf, xg, xo = load_gates(x + place * x_time + line * x_row + j, width, own)
         if MULTIPLY:
             now = a + (t % 2) * 2 * apart
-            straight, flipped = _product(now, apart, b, b_apart, alive, LENGTH, PRECISION, ROWS, COLUMNS, DEPTH)
+            straight, flipped = _product(now, apart, b, b_apart, there, LENGTH, PRECISION, ROWS, COLUMNS, DEPTH)
             tl.store(part, straight + r * flipped, mask=inside)
         if MULTIPLY and GATE:
             met += programs
@@ -130,8 +134,12 @@ def forward(
             i, f, g, o = add_gates(i, f, g, o, xi, xf, xg, xo)
             if BIAS:
                 i, f, g, o = add_gates(i, f, g, o, bi, bf, bg, bo)
-            i, f, g, o, c, h = activated(i, f, g, o, c)
-            h = h.to(y.dtype.element_ty)
+            i, f, g, o, next_c, next_h = activated(i, f, g, o, c)
+            next_h = next_h.to(y.dtype.element_ty)
+            if ALIVE:
+                going = tl.load(alive + place * count + line, mask=own, other=0) != 0
+                next_h, next_c = tl.where(going, next_h, h), tl.where(going, next_c, c)
+            h, c = next_h, next_c
             following = pairs + ((t + 1) % 2) * 2 * apart + line * padded + j
             tl.store(following, h, mask=own)
             tl.store(following + apart, h * s, mask=own)
@@ -147,6 +155,8 @@ def forward(
 
 @triton.jit(do_not_specialize=["begin", "end", "steps", "count"])
 def backward(
+    alive,
+    rest,
     dy,
     dcells,
     gates,
@@ -168,6 +178,7 @@ def backward(
     b_apart,
     MULTIPLY: tl.constexpr,
     GATE: tl.constexpr,
+    ALIVE: tl.constexpr,
     REVERSE: tl.constexpr,
     SPLIT: tl.constexpr,
     LENGTH: tl.constexpr,
@@ -182,8 +193,8 @@ def backward(
     these summed up over the steps."""
     long: tl.constexpr = SPLIT * LENGTH
     n, column = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    row, alive = n.to(INDEX), (n < count)[:, None]
-    inside = alive & (column < width)[None, :]
+    row, there = n.to(INDEX), (n < count)[:, None]
+    inside = there & (column < width)[None, :]
     k = tl.program_id(1) * LENGTH + tl.arange(0, DEPTH)
     a = pairs + (row * long)[:, None] + k[None, :]
     b = weights + (tl.minimum(column, width - 1).to(INDEX) * long)[:, None] + k[None, :]
@@ -196,6 +207,8 @@ def backward(
     own, line, j = e < total, e // width, e % width
     byte, dc = tl.load(signs + e, mask=own, other=0), tl.load(dcells + e, mask=own, other=0)
     si, sf, sg, so = load_gates(sums + 4 * line * width + j, width, own)
+    if ALIVE:
+        past = tl.load(rest + e, mask=own, other=0)
     t, met = begin, 0
     while t > end:
         t -= 1
@@ -208,7 +221,7 @@ def backward(
             c1 = tl.load(cells + (earlier + 1) * total + e, mask=own, other=0)
         if MULTIPLY:
             now = a + t.to(INDEX) * count * long
-            straight, flipped = _product(now, a_apart, b, b_apart, alive, LENGTH, PRECISION, ROWS, COLUMNS, DEPTH)
+            straight, flipped = _product(now, a_apart, b, b_apart, there, LENGTH, PRECISION, ROWS, COLUMNS, DEPTH)
             tl.store(part, straight + s * flipped, mask=inside)
         if MULTIPLY and GATE:
             met += programs
@@ -218,7 +231,15 @@ def backward(
                 dh = tl.load(parts + e, mask=own, other=0, cache_modifier=".cg")
                 for share in tl.static_range(1, SPLIT):
                     dh += tl.load(parts + share * total + e, mask=own, other=0, cache_modifier=".cg")
-                di, df, dg, do, dc = turned(i, f, g, o, c0, c1, dh + given, dc)
+                dh += given
+                if ALIVE:
+                    dh += past
+                di, df, dg, do, next_dc = turned(i, f, g, o, c0, c1, dh, dc)
+                if ALIVE:
+                    going = tl.load(alive + before * count + line, mask=own, other=0) != 0
+                    di, df, dg, do, next_dc = kept_alive(going, di, df, dg, do, next_dc, dc)
+                    past = tl.where(going, 0, dh)
+                dc = next_dc
                 made = pairs + (earlier * count + line) * long + j
                 store_gates(made, width, di, df, dg, do, own)
                 si, sf, sg, so = add_gates(si, sf, sg, so, di, df, dg, do)
@@ -229,4 +250,6 @@ def backward(
             _meet(counter, met)
     if GATE:
         tl.store(dcells + e, dc, mask=own)
+        if ALIVE:
+            tl.store(rest + e, past, mask=own)
         store_gates(sums + 4 * line * width + j, width, si, sf, sg, so, own)

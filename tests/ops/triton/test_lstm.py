@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import flipout
 from flipout.backend import using
@@ -22,8 +23,9 @@ pytestmark = MARKS
 NAMES = ("x", "h", "c", "mean", "delta", "bias")
 
 
-def operands(count: int, steps: int, width: int, biased: bool, seed: int = 0) -> dict[str, Any]:
+def operands(count: int, steps: int, width: int, biased: bool, seed: int = 0, lengths: bool = False) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
+    ends = torch.randint(steps + 1, (count,), generator=generator)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -37,6 +39,7 @@ def operands(count: int, steps: int, width: int, biased: bool, seed: int = 0) ->
         "bias": normal(4 * width) if biased else None,
         "r": normal(count, 4 * width).sign(),
         "s": normal(count, width).sign(),
+        "alive": (torch.arange(steps).unsqueeze(1) < ends).unsqueeze(2) if lengths else None,
     }
 
 
@@ -45,15 +48,15 @@ def results(
 ) -> list[Tensor]:
     """Outputs, states and gradients, in double precision on the CPU."""
     device = DEVICE if backend == "triton" else torch.device("cpu")
-    wide = torch.promote_types(dtype, torch.float32)
+    kinds = {"c": torch.promote_types(dtype, torch.float32), "alive": torch.bool}
     own: dict[str, Any] = {
-        k: None if v is None else v.to(device, wide if k == "c" else dtype) for k, v in given.items()
+        name: None if one is None else one.to(device, kinds.get(name, dtype)) for name, one in given.items()
     }
     leaves = [own[name].requires_grad_() for name in needs if own[name] is not None]
     op = Linear(own["mean"].shape[1], own["mean"].shape[0])
     product = Flipped(op, op, own["mean"], own["delta"], own["r"], own["s"], own["bias"])
     with using(backend):  # pyright: ignore[reportArgumentType]
-        y, (h, c) = Scan(LSTM(), product, reverse=reverse)(own["x"], (own["h"], own["c"]))
+        y, (h, c) = Scan(LSTM(), product, reverse=reverse)(own["x"], (own["h"], own["c"]), own["alive"])
         weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(device)
         loss = (y.double() * weights).sum() + h.double().square().sum() + (c.double() * weights[0]).sum()
         made = [y, h, c, *torch.autograd.grad(loss, leaves)] if leaves else [y, h, c]
@@ -92,9 +95,10 @@ def assert_as_close(given: dict[str, Any], dtype: torch.dtype, reverse: bool, ne
     st.booleans(),
     st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     st.integers(0, 100),
+    st.booleans(),
 )
-def test_any_shape(count, steps, width, biased, reverse, dtype, seed) -> None:
-    assert_as_close(operands(count, steps, width, biased, seed), dtype, reverse)
+def test_any_shape(count, steps, width, biased, reverse, dtype, seed, lengths) -> None:
+    assert_as_close(operands(count, steps, width, biased, seed, lengths), dtype, reverse)
 
 
 @pytest.mark.parametrize("count", [5, 70])  # a few sequences, and many
@@ -102,6 +106,12 @@ def test_any_shape(count, steps, width, biased, reverse, dtype, seed) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 def test_both_ways_in_every_dtype(count: int, dtype: torch.dtype, reverse: bool) -> None:
     assert_as_close(operands(count, 3, 33, True), dtype, reverse)
+
+
+@pytest.mark.parametrize("count", [5, 70])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_sequences_that_end_early_keep_their_state(count: int, reverse: bool) -> None:
+    assert_as_close(operands(count, 4, 20, True, lengths=True), torch.float32, reverse)
 
 
 @pytest.mark.parametrize("needs", [("mean",), ("delta",), ("x", "h", "c"), ("bias",), ()], ids=str)
@@ -142,6 +152,21 @@ def test_a_layer_of_layers_and_directions(batch_first: bool, where: str) -> None
         torch.testing.assert_close(theirs, mine, rtol=2e-4, atol=2e-5)
 
 
+def test_packed_sequences_of_a_layer() -> None:
+    layer = flipout.perturb(nn.LSTM(5, 8, bidirectional=True), flipout.MultiplicativeGaussian(0.5))
+    x, lengths = torch.randn(6, 4, 5), torch.tensor([2, 6, 1, 4])
+    made = []
+    for model, backend in ((layer, "eager"), (copy.deepcopy(layer).to(DEVICE), "triton")):
+        packed = pack_padded_sequence(x.to(next(model.parameters()).device), lengths, enforce_sorted=False)
+        with using(backend), flipout.hold(model, seed=5):  # pyright: ignore[reportArgumentType]
+            y, (h, c) = model(packed)
+            (y.data.square().sum() + h.sum() + c.square().sum()).backward()
+        grads = [parameter.grad for parameter in model.parameters()]
+        made.append([one.detach().cpu() for one in (y.data, h, c, *grads) if one is not None])
+    for mine, theirs in zip(*made, strict=True):
+        torch.testing.assert_close(theirs, mine, rtol=2e-4, atol=2e-5)
+
+
 def test_backward_again_gives_the_same_and_leaves_what_was_kept() -> None:
     layer = flipout.perturb(nn.LSTM(4, 6), flipout.MultiplicativeGaussian(0.5), where="weight_hh*").to(DEVICE)
     with using("triton"):
@@ -156,7 +181,8 @@ def test_backward_again_gives_the_same_and_leaves_what_was_kept() -> None:
 def test_nothing_but_the_sequences_of_h_c_and_gates_is_kept(count: int) -> None:
     """Beside the weights, the first state and one byte of signs for each sequence and unit."""
     steps, width = 7, 12
-    own = {name: one.float().to(DEVICE) for name, one in operands(count, steps, width, True).items()}
+    given = operands(count, steps, width, True)
+    own = {name: one.float().to(DEVICE) for name, one in given.items() if one is not None}
     own["mean"].requires_grad_()
     op = Linear(width, 4 * width)
     product = Flipped(op, op, own["mean"], own["delta"], own["r"], own["s"], own["bias"])
