@@ -66,23 +66,17 @@ class FlippedLSTM(torch.autograd.Function):
         weights = torch.stack((mean, delta))
         pairs, products = gates.new_empty(2, *gates.shape), gates.new_empty(2, *states.shape[1:])
         dgates, turned = pairs
-        order, cs = list(_order(steps, ctx.reverse)), cells.unbind(0)
-        every = list(zip(gates.unbind(0), dgates.unbind(0), turned.unbind(0), strict=True))
+        slopes, through = _slopes(gates, cells)
+        order, forget = list(_order(steps, ctx.reverse)), gates.unflatten(-1, (4, width))[:, :, 1].unbind(0)
+        by_gate = zip(*(one.unflatten(-1, (4, width)).unbind(0) for one in (slopes, dgates)), strict=True)
+        every = list(zip(by_gate, dgates.unbind(0), turned.unbind(0), through.unbind(0), strict=True))
         for n in reversed(range(steps)):
-            kept, own, flipped = every[n]
-            both, g, o = kept.split((2 * width, width, width), -1)
-            i, f = both.split(width, -1)
-            dboth, dg, do = own.split((2 * width, width, width), -1)
-            di, df = dboth.split(width, -1)
+            (slope, parts), own, flipped, on = every[n]
             dh = dh + dy[order[n]]
-            tanh = cs[n + 1].tanh()
-            dc = dc + aten.tanh_backward(dh * o, tanh)
-            torch.mul(dc, g, out=di)
-            torch.mul(dc, cs[n], out=df)
-            aten.sigmoid_backward(dboth, both, grad_input=dboth)
-            aten.tanh_backward(dc * i, g, grad_input=dg)
-            aten.sigmoid_backward(dh * tanh, o, grad_input=do)
-            dc = dc * f
+            dc = torch.addcmul(dc, dh, on)
+            torch.mul(slope[:, :3], dc.unsqueeze(1), out=parts[:, :3])
+            torch.mul(slope[:, 3], dh, out=parts[:, 3])
+            dc = dc * forget[n]
             torch.mul(own, r, out=flipped)
             torch.bmm(pairs[:, n], weights, out=products)
             dh = torch.addcmul(products[0], products[1], s)
@@ -92,6 +86,18 @@ class FlippedLSTM(torch.autograd.Function):
         ddelta = _outer(turned, before * s) if needs[4] else None
         dbias = dgates.sum((0, 1)) if ctx.biased and needs[5] else None
         return dx, dh, dc, dmean, ddelta, dbias, None, None, None
+
+
+def _slopes(gates: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
+    """For all steps at once: what dc (for o: dh) is multiplied with to give the gradients of the gates before their
+    activation, and how much of dh goes to dc."""
+    tanh, slopes = cells[1:].tanh(), torch.empty_like(gates)
+    (i, f, g, o), (si, sf, sg, so) = gates.chunk(4, -1), slopes.chunk(4, -1)
+    aten.sigmoid_backward(g, i, grad_input=si)
+    aten.sigmoid_backward(cells[:-1], f, grad_input=sf)
+    aten.tanh_backward(i, g, grad_input=sg)
+    aten.sigmoid_backward(tanh, o, grad_input=so)
+    return slopes, aten.tanh_backward(o, tanh)
 
 
 def _order(steps: int, reverse: bool) -> range:
