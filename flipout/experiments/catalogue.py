@@ -1,5 +1,7 @@
 """Every experiment, by name."""
 
+from .large_batch_convle import LARGE_BATCH_CONVLE
+from .large_batch_fc import LARGE_BATCH_FC
 from .theorem import THEOREM
 from .variance_convgg import VARIANCE_CONVGG
 from .variance_fc import VARIANCE_FC
@@ -15,5 +17,7 @@ EXPERIMENTS = {
         VARIANCE_WD_LSTM,
         VARIANCE_MULTIGPU,
         THEOREM,
+        LARGE_BATCH_FC,
+        LARGE_BATCH_CONVLE,
     )
 }
