@@ -2,6 +2,7 @@
 
 from .large_batch_convle import LARGE_BATCH_CONVLE
 from .large_batch_fc import LARGE_BATCH_FC
+from .posterior_check import POSTERIOR_CHECK
 from .theorem import THEOREM
 from .variance_convgg import VARIANCE_CONVGG
 from .variance_fc import VARIANCE_FC
@@ -19,5 +20,6 @@ EXPERIMENTS = {
         THEOREM,
         LARGE_BATCH_FC,
         LARGE_BATCH_CONVLE,
+        POSTERIOR_CHECK,
     )
 }
