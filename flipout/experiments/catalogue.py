@@ -4,6 +4,7 @@ from .large_batch_convle import LARGE_BATCH_CONVLE
 from .large_batch_fc import LARGE_BATCH_FC
 from .posterior_check import POSTERIOR_CHECK
 from .theorem import THEOREM
+from .uncertainty import UNCERTAINTY
 from .variance_convgg import VARIANCE_CONVGG
 from .variance_fc import VARIANCE_FC
 from .variance_lstm import VARIANCE_LSTM, VARIANCE_WD_LSTM
@@ -21,5 +22,6 @@ EXPERIMENTS = {
         LARGE_BATCH_FC,
         LARGE_BATCH_CONVLE,
         POSTERIOR_CHECK,
+        UNCERTAINTY,
     )
 }
