@@ -1,6 +1,10 @@
 """Every experiment, by name."""
 
+from .large_batch_convle import LARGE_BATCH_CONVLE
+from .large_batch_fc import LARGE_BATCH_FC
+from .posterior_check import POSTERIOR_CHECK
 from .theorem import THEOREM
+from .uncertainty import UNCERTAINTY
 from .variance_convgg import VARIANCE_CONVGG
 from .variance_fc import VARIANCE_FC
 from .variance_lstm import VARIANCE_LSTM, VARIANCE_WD_LSTM
@@ -15,5 +19,9 @@ EXPERIMENTS = {
         VARIANCE_WD_LSTM,
         VARIANCE_MULTIGPU,
         THEOREM,
+        LARGE_BATCH_FC,
+        LARGE_BATCH_CONVLE,
+        POSTERIOR_CHECK,
+        UNCERTAINTY,
     )
 }

@@ -119,6 +119,12 @@ def embedded_characters() -> Text:
     return _text(_topics(), _topics_source(), RARE)
 
 
+def standardised(x: Tensor, by: Tensor | None = None) -> Tensor:
+    """Images of zero mean and unit variance over the set `by` (themselves, unless given), per channel."""
+    whole, over = (x if by is None else by).float(), (0, 2, 3)
+    return (x.float() - whole.mean(over, keepdim=True)) / whole.std(over, keepdim=True)
+
+
 def _mnist(contents: Contents) -> Images:
     x_train, y_train, x_test, y_test = map(formats.idx, contents.files)
     return Images(x_train[:, None], y_train.long(), x_test[:, None], y_test.long(), DIGITS, contents.source)

@@ -21,6 +21,25 @@ def fc(inputs: int, hidden: tuple[int, ...], classes: int) -> nn.Sequential:
     return nn.Sequential(OrderedDict(layers))
 
 
+def convle(picture: tuple[int, int, int], classes: int, width: float = 1.0) -> nn.Sequential:
+    """LeNet's kin: conv1 (5×5×32), pool, conv2 (5×5×64), pool, fc1 (1024), fc2. Only the pools make pictures smaller.
+
+    `width` scales every layer but the last, for networks that a CPU can try.
+    """
+    channels, high, wide = picture
+    first, second, hidden = (max(int(full * width), 1) for full in (32, 64, 1024))
+    layers: dict[str, nn.Module] = {}
+    for i, (inputs, out) in enumerate(pairwise((channels, first, second)), 1):
+        layers[f"conv{i}"] = nn.Conv2d(inputs, out, 5, padding=2)
+        layers[f"relu{i}"] = nn.ReLU()
+        layers[f"pool{i}"] = nn.MaxPool2d(2)
+    layers["flatten"] = nn.Flatten()
+    layers["fc1"] = nn.Linear(second * (high // 4) * (wide // 4), hidden)
+    layers["relu3"] = nn.ReLU()
+    layers["fc2"] = nn.Linear(hidden, classes)
+    return nn.Sequential(OrderedDict(layers))
+
+
 def convgg(classes: int, width: float = 1.0, channels: int = 3) -> nn.Sequential:
     """VGG16 for 32×32 pictures without batch-norm and without dropout: conv1 … conv13, fc1 (512 → 4096), fc2, fc3.
 

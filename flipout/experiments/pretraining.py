@@ -57,7 +57,7 @@ class Frozen:
 
 def _freeze(config: Pretraining, std: float, run: Run, name: str) -> Frozen:
     images = data.images(config.data, embedded=config.embedded)
-    x, y = _standardised(images.x_train).to(run.device), images.y_train.to(run.device)
+    x, y = data.standardised(images.x_train).to(run.device), images.y_train.to(run.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed_of(f"{name}network"))
         model = _network(config, images).eval().to(run.device)
@@ -83,13 +83,6 @@ def _network(config: Pretraining, images: Images) -> nn.Module:
     if config.network == "fc":
         return networks.fc(channels * height * width, config.hidden, len(images.classes))
     return networks.convgg(len(images.classes), config.width, channels)
-
-
-def _standardised(x: Tensor) -> Tensor:
-    """Zero mean and unit variance over the set, per channel."""
-    x = x.float()
-    over = (0, 2, 3)
-    return (x - x.mean(over, keepdim=True)) / x.std(over, keepdim=True)
 
 
 def _train(model: nn.Module, x: Tensor, y: Tensor, config: Pretraining, run: Run, name: str) -> dict[str, Tensor]:

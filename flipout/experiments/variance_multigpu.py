@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from flipout.variance import Measurements
+from flipout.variance.figures import COLOURS
 
 from . import variance_claims as claims
 from .experiment import Config, Experiment, Outcome
@@ -64,7 +65,6 @@ def _figure(measured: Measurements):
     cases = list(dict.fromkeys((r.scheme, r.batch_size, r.bases) for r in measured))
     made = Figure(figsize=(max(6.0, 0.75 * len(layers) + 2), 4.2), layout="constrained")
     axes = made.subplots()
-    colours = {"shared": "#c1442e", "flipout": "#1f5fa8"}
     for i, (scheme, size, bases) in enumerate(cases):
         records = [
             next(iter(measured.select(parameter=p, scheme=scheme, batch_size=size, bases=bases))) for p in layers
@@ -75,8 +75,8 @@ def _figure(measured: Measurements):
             [r.variance for r in records],
             [[r.variance - max(r.low, 1e-3 * r.variance) for r in records], [r.high - r.variance for r in records]],
             fmt="o" if bases == 1 else "D",
-            mfc="white" if bases > 1 else colours[scheme],
-            color=colours[scheme],
+            mfc="white" if bases > 1 else COLOURS[scheme],
+            color=COLOURS[scheme],
             ms=4,
             capsize=2,
             alpha=1 if size == max(r.batch_size for r in measured) else 0.55,

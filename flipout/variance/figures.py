@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InvalidArgument
 from .records import Measurements
 
-_COLOURS = {"shared": "#c1442e", "flipout": "#1f5fa8", "local_reparam": "#2e8b57", "independent": "#7a7a7a"}
+COLOURS = {"shared": "#c1442e", "flipout": "#1f5fa8", "local_reparam": "#2e8b57", "independent": "#7a7a7a"}
 _STYLES = {"shared": ":", "flipout": "-", "local_reparam": "--", "independent": "-."}
 _COLUMNS = 3
 
@@ -32,7 +32,7 @@ def figure(measurements: Measurements, path: str | os.PathLike[str] | None, pred
         sizes = [r.batch_size for r in curve]
         values = [r.variance for r in curve]
         errors = [[r.variance - r.low for r in curve], [r.high - r.variance for r in curve]]
-        colour, style = _COLOURS.get(scheme, "black"), _STYLES.get(scheme, "-")
+        colour, style = COLOURS.get(scheme, "black"), _STYLES.get(scheme, "-")
         axes.errorbar(sizes, values, errors, fmt="o", ms=3, color=colour, capsize=2)
         fit = fits.get((parameter, scheme))
         line = values if fit is None else [fit.a + fit.b / size for size in sizes]

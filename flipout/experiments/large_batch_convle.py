@@ -1,0 +1,26 @@
+"""Figure 2a: ConvLe on MNIST, in batches of 8192. Local reparameterisation would be wrong: pixels share weights."""
+
+from .bayes_training import BayesTraining
+from .experiment import Experiment
+from .large_batch import CLAIM, LargeBatchConfig, work
+
+LARGE_BATCH_CONVLE = Experiment(
+    name="large-batch-convle",
+    title="Figure 2a: Bayes by Backprop with batches of 8192, ConvLe on MNIST",
+    claim=CLAIM,
+    presets={
+        "smoke": LargeBatchConfig(
+            training=BayesTraining(network="convle", width=1 / 16, data="digits", batch=128, iterations=40),
+            seeds=2,
+            draws=60,
+            rounds=2,
+            timed=5,
+        ),
+        "quick": LargeBatchConfig(
+            training=BayesTraining(network="convle", width=1 / 4, data="digits", batch=1024, iterations=400)
+        ),
+        "paper": LargeBatchConfig(training=BayesTraining(network="convle", precision="tf32")),
+    },
+    costs={"smoke": "seconds", "quick": "? minutes on two cores", "paper": "5 minutes on one H200, not yet measured"},
+    work=work,
+)
