@@ -49,6 +49,10 @@ class NoExampleWeights(FlipoutError, RuntimeError):
     """There are no per-example weights to return."""
 
 
+class NoPopulation(FlipoutError, ValueError):
+    """A scheme under which the members of a population have no perturbations of their own to be told apart by."""
+
+
 class NotPerturbed(FlipoutError, ValueError):
     """A model without perturbed layers was given where one with them is needed."""
 

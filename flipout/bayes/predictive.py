@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..draw import fresh_seed
+from ..draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
 from ..nn.contexts import hold, perturbed_layers, using
 from ..variance.student import t_quantile
@@ -179,15 +179,8 @@ class _Fold:
 
     def outputs(self, block: _Block, start: int, stop: int) -> Iterator[Tensor]:
         """(samples, inputs, …), for the samples `start` to `stop` after each other; none with parts of two bases."""
-        sample = start
-        while sample < stop:
-            end = sample + self.at_once
-            if end % self.group:
-                within = end // self.group * self.group
-                end = within if within > sample else min(end, (sample // self.group + 1) * self.group)
-            end = min(end, stop)
-            yield self._output(block, sample, end - sample)
-            sample = end
+        for sample, count in runs(start, stop - start, self.at_once, self.group):
+            yield self._output(block, sample, count)
 
     def _output(self, block: _Block, sample: int, count: int) -> Tensor:
         dim, rows = self.batch_dim, count * block.length

@@ -186,3 +186,13 @@ def weights_of(layer: Perturbed, draw: Draw, keys: Keys, example: int | None = N
         else:
             weights[name] = parameter.expand(count, *parameter.shape)
     return weights
+
+
+def weighted_of(layer: Perturbed, draw: Draw, keys: Keys, coefficients: Tensor) -> dict[str, Tensor]:
+    """Σ_n F_n ΔW_n over the examples of the draw, for each Parameter that the layer perturbs; no ΔW_n is kept."""
+    made = {}
+    for name in layer.plan.distributions:
+        parameter = attrgetter(name)(layer)
+        p = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype)[name]
+        made[name] = layer.plan.scheme.weighted(p, layer.groups_of(name), coefficients)
+    return made

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..distributions.base import Distribution
+from ..draw import runs
 from ..errors import AsymmetricDistribution, InvalidArgument
 from ..ops.base import Flipped, Op, flip, put_flipped
 from ..perturbation import Perturbation, Signs
 from ..random import transformed
-from .base import Product, Scheme
+from .base import Product, Scheme, at_once, wide
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,43 @@ class Flipout(Scheme):
         over0, over1 = over0.unflatten(1, (groups, -1)).unsqueeze(-1), over1.unflatten(1, (groups, -1)).unsqueeze(2)
         flips = (over0 * over1).view(p.examples, d0, d1, *[1] * (p.parameter.dim() - 2))
         return p.mean + self._delta_of_each(p) * flips
+
+    def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S."""
+        coefficients = wide(coefficients, p)
+        total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
+        group = self._bases(p)[2]
+        shared, each = (
+            group or p.examples,
+            total.numel() if groups is None else total.shape[0] + groups * total.shape[1],
+        )
+        room, base = at_once(total), total.numel() + shared * each
+        most = room // base * shared if base <= room else min(room // max(each, 1), shared)
+        for start, count in runs(p.first, p.examples, most, group):
+            some = p.seen_by(start, count)
+            first, bases, _ = self._bases(some)
+            own = coefficients[start - p.first :][:count]
+            if bases > 1:  # whole groups, the first and the last padded
+                own = F.pad(own, (start - first * group, (first + bases) * group - start - count))
+                some = p.seen_by(first * group, bases * group)
+            total += (p.deltas(first, bases).to(total.dtype) * self._weighted_signs(some, groups, own)).sum(0)
+        return total
+
+    def _weighted_signs(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        """Rᵀ diag(F) S of each base, or Σ_n F_n r_n of a vector, to be multiplied with ΔŴ; every base has as many
+        examples."""
+        keys, bases, dtype = p.sign_keys(self.reuse_signs), self._bases(p)[1], coefficients.dtype
+        if groups is None:
+            (r,) = p.signs.over([(0, p.parameter.numel())], keys, dtype)
+            made = torch.bmm(coefficients.view(bases, 1, -1), r.unflatten(0, (bases, -1)))
+            return made.view(bases, *p.parameter.shape)
+        d0, d1, *kernel = p.parameter.shape
+        over0, over1 = p.signs.over([(0, d0), (1, groups * d1)], keys, dtype)
+        over0, over1 = (
+            signs.view(bases, -1, groups, signs.shape[1] // groups).transpose(1, 2)
+            for signs in (over0 * coefficients.unsqueeze(1), over1)
+        )
+        return (over0.mT @ over1).view(bases, d0, d1, *[1] * len(kernel))
 
     def _spread_over(self, op: Op, p: Perturbation) -> tuple[_Spec, Tensor, Callable[[Tensor, Product], Tensor]]:
         """The op over the bases of these examples, their ΔŴ, and how a product with whole groups is had of these rows:
