@@ -15,7 +15,7 @@ from .distributions import (
 from .freeze import freeze
 from .nn.contexts import example_weights, hold, sampling, using
 from .nn.tape import checkpoint
-from .schemes import Flipout, Independent, LocalReparam, Scheme, Shared
+from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
 from .summary import Summary, summary
 from .where import register
 
@@ -30,6 +30,7 @@ __all__ = [
     "Independent",
     "LearnedDistribution",
     "LocalReparam",
+    "LowRank",
     "MeanField",
     "MultiplicativeGaussian",
     "Rademacher",

@@ -17,6 +17,10 @@ class NotGaussian(FlipoutError, ValueError):
     """Local reparameterisation needs Gaussian noise. Never possible otherwise."""
 
 
+class NotLowRank(FlipoutError, ValueError):
+    """Low-rank noise needs one standard deviation for the whole Parameter. Never possible otherwise."""
+
+
 class SampledPerPosition(FlipoutError, ValueError):
     """Local reparameterisation would sample every position separately, and nobody asked for that."""
 

@@ -35,6 +35,11 @@ class Op(ABC):
         """The same op with `count` weights, stacked in dimension 0, each for an equal share of x's rows in order."""
 
     @abstractmethod
+    def factored(self, left: Tensor, right: Tensor) -> "tuple[tuple[Op, Tensor], tuple[Op, Tensor]]":
+        """Two ops with their weights that after each other are this one with weights left · right: (count, d0, rank)
+        times (count, rank, …), each for an equal share of x's rows in order."""
+
+    @abstractmethod
     def positions(self, x: Tensor, y: Tensor) -> int:
         """How many times one row of x uses each weight to make y (tokens, pixels); 1 for a plain matrix product."""
 

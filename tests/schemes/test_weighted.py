@@ -12,11 +12,11 @@ import flipout
 from flipout.errors import NoPopulation
 from flipout.nn.contexts import held_draw, perturbed_layers, weighted_of
 from flipout.perturbation import Perturbation
-from flipout.schemes import base, independent
+from flipout.schemes import base, independent, low_rank
 from flipout.schemes import flipout as flipped
 from tests.networks import TiedLM, convnet, encoder
 
-SCHEMES = (flipout.Flipout(), flipout.Flipout(group=3), flipout.Independent())
+SCHEMES = (flipout.Flipout(), flipout.Flipout(group=3), flipout.Independent(), flipout.LowRank(), flipout.LowRank(3))
 
 
 class Cells(nn.Module):
@@ -85,11 +85,11 @@ def test_the_sum_over_members_of_drawn_shapes(data: Any) -> None:
     kind = data.draw(st.sampled_from([nn.Conv1d, nn.ConvTranspose1d]))
     conv = kind(groups * ints(1, 3), groups * ints(1, 3), ints(1, 3), groups=groups).double()
     scheme = data.draw(st.sampled_from(SCHEMES))
-    model = flipout.perturb(conv, flipout.MultiplicativeGaussian(0.5), scheme=scheme, where="*")
+    model = flipout.perturb(conv, flipout.Gaussian(0.5), scheme=scheme, where="*")
     n, room = ints(1, 9), data.draw(st.sampled_from([1, 20, 100, 10**6]))
     group = data.draw(st.sampled_from([None, 1, 2, 4]))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (flipped, independent):
+        for module in (flipped, independent, low_rank):
             patch.setattr(module, "at_once", lambda tensor: room)
         check(model, image(n, conv.in_channels, 5), image(n), first=ints(0, 5), group=group, antithetic=ints(0, 1) == 1)
 
@@ -110,7 +110,7 @@ def test_memory_does_not_grow_with_the_population(monkeypatch) -> None:
     model = flipout.nn.Linear(20, 30, bias=False, distribution=flipout.Gaussian(0.1))
     deltas = Perturbation.deltas
     monkeypatch.setattr(Perturbation, "deltas", lambda p, f, c: seen.append(c * 600) or deltas(p, f, c))
-    for module in (flipped, independent):
+    for module in (flipped, independent, low_rank):
         monkeypatch.setattr(module, "at_once", lambda tensor: 10_000)
     for scheme in ("flipout", "independent"):
         with flipout.using(model, scheme=scheme), flipout.hold(model, seed=1, group=4):
