@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
-from ..nn.contexts import hold, perturbed_layers, using
+from ..nn.contexts import hold, in_eval, perturbed_layers, using
 from ..variance.student import t_quantile
 from .likelihoods import Likelihood, likelihood_of
 from .moments import Moments
@@ -167,15 +167,8 @@ class _Fold:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """In eval mode, each module put back afterwards."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            with using(self.model, scheme=self.scheme):
-                yield
-        finally:
-            for module, training in modes:
-                module.training = training
+        with in_eval(self.model), using(self.model, scheme=self.scheme):
+            yield
 
     def outputs(self, block: _Block, start: int, stop: int) -> Iterator[Tensor]:
         """(samples, inputs, …), for the samples `start` to `stop` after each other; none with parts of two bases."""

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import NoPopulation
-from flipout.nn.contexts import held_draw, perturbed_layers, weighted_of
+from flipout.nn.contexts import weighted_sums
 from flipout.perturbation import Perturbation
 from flipout.schemes import base, independent, low_rank
 from flipout.schemes import flipout as flipped
 from tests.networks import TiedLM, convnet, encoder
+from tests.oracles import weights_of_each
 
 SCHEMES = (flipout.Flipout(), flipout.Flipout(group=3), flipout.Independent(), flipout.LowRank(), flipout.LowRank(3))
 
@@ -57,13 +58,13 @@ MODELS: dict[str, tuple[Any, Any]] = {
 def check(model: nn.Module, x: Tensor, coefficients: Tensor, **fields: Any) -> None:
     with flipout.hold(model, seed=7, **fields), torch.no_grad():
         model(x)
-        for layer in perturbed_layers(model).values():
-            made = weighted_of(layer, *held_draw(layer), coefficients)
-            assert list(made) == list(layer.plan.distributions)
-            seen = flipout.example_weights(layer)
-            for name, total in made.items():
-                expected = torch.tensordot(coefficients, seen[name] - layer.get_parameter(name), 1)
-                torch.testing.assert_close(total, expected, rtol=1e-9, atol=1e-11, msg=f"{layer.label}.{name}")
+        sums = list(weighted_sums(model, coefficients))
+        made = {id(parameter): total for parameter, total in sums}
+        assert len(sums) == len(made) == len(list(model.parameters()))
+        for name, weights in weights_of_each(model).items():
+            parameter = model.get_parameter(name)
+            expected = torch.tensordot(coefficients, weights - parameter, 1)
+            torch.testing.assert_close(made[id(parameter)], expected, rtol=1e-9, atol=1e-11, msg=name)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -98,7 +99,7 @@ def test_half_precision_is_summed_in_single() -> None:
     model = flipout.nn.Linear(8, 4, distribution=flipout.Gaussian(0.1), dtype=torch.bfloat16)
     with flipout.hold(model, seed=1, group=2), torch.no_grad():
         model(torch.randn(64, 8).bfloat16())
-        made = weighted_of(model, *held_draw(model), torch.ones(64))["weight"]
+        ((_, made),) = weighted_sums(model, torch.ones(64))
         deltas = flipout.example_weights(model)["weight"].double() - model.weight.double()
     assert made.dtype == torch.float32
     torch.testing.assert_close(made.double(), deltas.sum(0), rtol=0.02, atol=0.02)
@@ -114,9 +115,7 @@ def test_memory_does_not_grow_with_the_population(monkeypatch) -> None:
         monkeypatch.setattr(module, "at_once", lambda tensor: 10_000)
     for scheme in ("flipout", "independent"):
         with flipout.using(model, scheme=scheme), flipout.hold(model, seed=1, group=4):
-            draw, keys = held_draw(model)
-            draw.count(1000, "test")
-            weighted_of(model, draw, keys, torch.ones(1000))
+            list(weighted_sums(model, torch.ones(1000)))
     assert max(seen) <= 10_000
     assert sum(seen) == 600 * (250 + 1000)
 
@@ -127,7 +126,7 @@ def test_refused(scheme: str) -> None:
     with flipout.hold(model):
         model(torch.randn(4, 3))
         with pytest.raises(NoPopulation, match=r"can never serve a population.*scheme='flipout'"):
-            weighted_of(model, *held_draw(model), torch.ones(4))
+            list(weighted_sums(model, torch.ones(4)))
 
 
 def test_room_is_larger_beside_a_cpu() -> None:
