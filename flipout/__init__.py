@@ -1,6 +1,6 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
-from . import bayes, errors, nn, regularizers, variance
+from . import bayes, errors, es, nn, regularizers, variance
 from .capture import Captured, capture
 from .convert import perturb
 from .distributions import (
@@ -41,6 +41,7 @@ __all__ = [
     "capture",
     "checkpoint",
     "errors",
+    "es",
     "example_weights",
     "freeze",
     "hold",

@@ -170,7 +170,7 @@ class Flipout(Scheme):
             group or p.examples,
             total.numel() if groups is None else total.shape[0] + groups * total.shape[1],
         )
-        room, base = at_once(total), total.numel() + shared * each
+        room, base = at_once(total), max(total.numel() + shared * each, 1)
         most = room // base * shared if base <= room else min(room // max(each, 1), shared)
         for start, count in runs(p.first, p.examples, most, group):
             some = p.seen_by(start, count)
