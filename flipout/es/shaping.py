@@ -13,7 +13,7 @@ Shaping = Callable[[Tensor], Tensor]
 def centered_rank(fitness: Tensor) -> Tensor:
     """From −½ for the worst to ½ for the best; equals share the mean of their ranks, so all equal are all 0."""
     _, place, counts = fitness.unique(return_inverse=True, return_counts=True)
-    rank = (counts.cumsum(0) - (counts + 1) / 2)[place]
+    rank = (counts.cumsum(0) - (counts.to(fitness) + 1) / 2)[place]
     return rank / max(len(fitness) - 1, 1) - 0.5 * (len(fitness) > 1)
 
 

@@ -1,9 +1,10 @@
 """Evolution strategies, by the paper's update W̄ + α / (N σ²) Σ_n F_n ΔW_n, with any optimiser in the place of α."""
 
+import copy
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class EvolutionStrategy:
         seed: int = 0,
         batch_dim: int | Mapping[str, int] | None = None,
     ) -> None:
+        self._how = {"optimizer": optimizer, "schedule": schedule, "batch_dim": batch_dim}
         chosen = scheme_of(scheme), antithetic, shaping_of(shaping)
         self.settings = Settings(population, group, std, *chosen, weight_decay, seed)
         self.model, self.fitness, self.fleet = model, fitness, Local() if fleet is None else fleet
@@ -65,8 +67,8 @@ class EvolutionStrategy:
         self._folder: Path | None = None  # that holds an earlier state of this one
         if any(isinstance(module, Perturbed) for module in model.modules()):
             raise AlreadyPerturbed(
-                f"{type(model).__name__} has perturbed layers, and a strategy brings its own noise. flipout.freeze(model) "
-                "gives plain ones back."
+                f"{type(model).__name__} has perturbed layers, and a strategy brings its own noise. "
+                "flipout.freeze(model) gives plain ones back."
             )
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not trained:
@@ -206,6 +208,13 @@ class EvolutionStrategy:
             self.schedule.load_state_dict(state["schedule"])
         self.history = [Generation(**made) for made in state["history"]]
         self.generation, self._began = state["generation"], None
+
+    def replica(self) -> "EvolutionStrategy":
+        """This strategy with a model of its own, in this process: told the same fitness, it goes the same way."""
+        settings = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
+        made = EvolutionStrategy(freeze(copy.deepcopy(self.model)), self.fitness, **settings, **self._how)
+        made.load(self.state())
+        return made
 
     @torch.no_grad()
     def _update(self, coefficients: Tensor) -> float:

@@ -179,7 +179,7 @@ class Flipout(Scheme):
             if bases > 1:  # whole groups, the first and the last padded
                 own = F.pad(own, (start - first * group, (first + bases) * group - start - count))
                 some = p.seen_by(first * group, bases * group)
-            total += (p.deltas(first, bases).to(total.dtype) * self._weighted_signs(some, groups, own)).sum(0)
+            total = total + (p.deltas(first, bases).to(total.dtype) * self._weighted_signs(some, groups, own)).sum(0)
         return total
 
     def _weighted_signs(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:

@@ -45,5 +45,5 @@ class Independent(Scheme):
         total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
         for first, count in runs(p.first, p.examples, at_once(total) // max(total.numel(), 1), 1):
             some = coefficients[first - p.first :][:count]
-            total += torch.tensordot(some, p.oriented(p.deltas(first, count)).to(total.dtype), 1)
+            total = total + torch.tensordot(some, p.oriented(p.deltas(first, count)).to(total.dtype), 1)
         return total

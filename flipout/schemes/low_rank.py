@@ -72,5 +72,5 @@ class LowRank(Scheme):
         for first, count in runs(p.first, p.examples, at_once(total) // (self.rank * max(sum(total.shape), 1)), 1):
             left, right = (factor.to(total.dtype) for factor in p.factors(self.rank, first, count))
             left = left * coefficients[first - p.first :][:count].view(-1, 1, 1)
-            total += left.transpose(0, 1).flatten(1) @ right.flatten(2).flatten(0, 1)
+            total = total + left.transpose(0, 1).flatten(1) @ right.flatten(2).flatten(0, 1)
         return total.view(shape)
