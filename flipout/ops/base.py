@@ -44,6 +44,14 @@ class Op(ABC):
         """How many times one row of x uses each weight to make y (tokens, pixels); 1 for a plain matrix product."""
 
 
+def apply_once(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """op.apply; where all rows of x are one in memory (`expand`), for that one alone."""
+    if x.dim() == 0 or x.shape[0] < 2 or x.stride(0) != 0:
+        return op.apply(x, weight, bias)
+    y = op.apply(x[:1], weight, bias)
+    return y.expand(x.shape[0], *y.shape[1:])
+
+
 def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """x with its rows split into examples, and the signs in a shape that broadcasts to it over dimension `dim`."""
     examples = signs.shape[0]

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..distributions.base import Distribution
 from ..draw import runs
 from ..errors import AsymmetricDistribution, InvalidArgument
-from ..ops.base import Flipped, Op, flip, put_flipped
+from ..ops.base import Flipped, Op, apply_once, flip, put_flipped
 from ..perturbation import Perturbation, Signs
 from ..random import transformed
 from .base import Product, Scheme, at_once, wide
@@ -65,9 +65,11 @@ class _Flipout(torch.autograd.Function):
         y = torch.empty(0)
         for rows, r, s in spec.pieces(x, keys):
             p = lifted.apply(flip(x[rows], s, op.in_dim), delta)
-            some = op.apply(x[rows], mean, bias)
+            some = apply_once(op, x[rows], mean, bias)
             if rows.start == 0:
-                y = some if len(some) == len(x) else some.new_empty_strided((len(x), *some.shape[1:]), some.stride())
+                own = p if some.stride(0) == 0 else some
+                whole = own is some and len(some) == len(x)
+                y = some if whole else own.new_empty_strided((len(x), *own.shape[1:]), own.stride())
             put_flipped(y[rows], some, p, r, op.out_dim)
         return y
 

@@ -10,7 +10,7 @@ from ..distributions.base import Distribution
 from ..distributions.gaussian import Gaussian
 from ..draw import runs
 from ..errors import InvalidArgument, NotLowRank
-from ..ops.base import Op
+from ..ops.base import Op, apply_once
 from ..perturbation import Perturbation
 from .base import Product, Scheme, at_once, wide
 from .independent import Independent
@@ -47,7 +47,7 @@ class LowRank(Scheme):
         if p.examples == 0:
             return lambda x: op.apply(x, mean, bias)
         (first, narrow), (second, broad) = op.factored(*p.factors(self.rank, p.first, p.examples))
-        return lambda x: op.apply(x, mean, bias) + second.apply(first.apply(x, narrow), broad)
+        return lambda x: apply_once(op, x, mean, bias) + second.apply(first.apply(x, narrow), broad)
 
     def vector(self, p: Perturbation) -> Tensor:
         return Independent().vector(p)
