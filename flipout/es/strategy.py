@@ -132,9 +132,9 @@ class EvolutionStrategy:
         known, missing = numbers[finite], own.population - int(finite.sum())
         means = float(known.mean()), float(known.max()), norm
         made = Generation(self.generation, *means, own.population, missing, time.perf_counter() - began)
-        self.fleet.follow(self, numbers)
         self.history.append(made)
         self.generation, self._began = self.generation + 1, None
+        self.fleet.follow(self, numbers)
         return made
 
     def run(

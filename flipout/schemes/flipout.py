@@ -168,12 +168,11 @@ class Flipout(Scheme):
         coefficients = wide(coefficients, p)
         total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
         group = self._bases(p)[2]
-        shared, each = (
-            group or p.examples,
-            total.numel() if groups is None else total.shape[0] + groups * total.shape[1],
-        )
-        room, base = at_once(total), max(total.numel() + shared * each, 1)
-        most = room // base * shared if base <= room else min(room // max(each, 1), shared)
+        shared, signs = group or p.examples, total.numel()
+        if groups is not None:
+            signs = total.shape[0] + groups * total.shape[1]
+        room, base = at_once(total), max(total.numel() + shared * signs, 1)
+        most = room // base * shared if base <= room else min(room // max(signs, 1), shared)
         for start, count in runs(p.first, p.examples, most, group):
             some = p.seen_by(start, count)
             first, bases, _ = self._bases(some)
