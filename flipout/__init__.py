@@ -1,6 +1,6 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
-from . import bayes, errors, nn, regularizers, variance
+from . import bayes, errors, es, nn, regularizers, variance
 from .capture import Captured, capture
 from .convert import perturb
 from .distributions import (
@@ -15,7 +15,7 @@ from .distributions import (
 from .freeze import freeze
 from .nn.contexts import example_weights, hold, sampling, using
 from .nn.tape import checkpoint
-from .schemes import Flipout, Independent, LocalReparam, Scheme, Shared
+from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
 from .summary import Summary, summary
 from .where import register
 
@@ -30,6 +30,7 @@ __all__ = [
     "Independent",
     "LearnedDistribution",
     "LocalReparam",
+    "LowRank",
     "MeanField",
     "MultiplicativeGaussian",
     "Rademacher",
@@ -40,6 +41,7 @@ __all__ = [
     "capture",
     "checkpoint",
     "errors",
+    "es",
     "example_weights",
     "freeze",
     "hold",

@@ -1,6 +1,6 @@
 """A draw: which sample of the weights a forward pass sees."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -103,3 +103,15 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
 def fresh_seed(device: torch.device) -> Tensor:
     """One number read from torch's global generator of that device."""
     return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device)
+
+
+def runs(first: int, count: int, most: int, group: int) -> Iterator[tuple[int, int]]:
+    """(first, count) of examples after each other, at most `most` in each; none ends within a group if it has room for
+    the end of one before that. `group` 0 is all of them."""
+    stop = first + count
+    while first < stop:
+        end = first + max(most, 1)
+        within = end // group * group if group else first
+        end = min(within if within > first else end, stop)
+        yield first, end - first
+        first = end

@@ -17,6 +17,10 @@ class NotGaussian(FlipoutError, ValueError):
     """Local reparameterisation needs Gaussian noise. Never possible otherwise."""
 
 
+class NotLowRank(FlipoutError, ValueError):
+    """Low-rank noise needs one standard deviation for the whole Parameter. Never possible otherwise."""
+
+
 class SampledPerPosition(FlipoutError, ValueError):
     """Local reparameterisation would sample every position separately, and nobody asked for that."""
 
@@ -47,6 +51,10 @@ class Unsupported(FlipoutError, ValueError):
 
 class NoExampleWeights(FlipoutError, RuntimeError):
     """There are no per-example weights to return."""
+
+
+class NoPopulation(FlipoutError, ValueError):
+    """A scheme under which the members of a population have no perturbations of their own to be told apart by."""
 
 
 class NotPerturbed(FlipoutError, ValueError):

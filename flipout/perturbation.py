@@ -1,5 +1,6 @@
 """One Parameter under one draw: its mean, its ΔŴ and its signs."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -108,6 +109,22 @@ class Perturbation:
     def spread_rows(self, row: Tensor) -> Tensor:
         """Rows of the spread, broadcastable to (*row.shape, width)."""
         return self.spread if self.spread.dim() == 0 else F.embedding(row, self.spread.expand_as(self.parameter))
+
+    def factors(self, rank: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """(count, d0, rank) and (count, rank, …) of the examples `first` onward, for a spread that rows have in common:
+        every number of their product has that as its standard deviation."""
+        start, (d0, *others) = self._starts(NOISE, first, count), self.parameter.shape
+        left = Stream(start, (d0, rank), self.spread.dtype).normal() * (self.spread / math.sqrt(rank))
+        right = Stream(start, (rank, *others), self.spread.dtype).normal(1)
+        return self.oriented(self._rows_of(left, 1)).to(self.dtype), right.to(self.dtype)
+
+    def left_rows(self, rank: int, row: Tensor, example: Tensor) -> Tensor:
+        """(*row.shape, rank): single rows of the left factors, each of its own example among those here."""
+        start = self._starts(NOISE, self.first, self.examples)[example].unsqueeze(-1)
+        element = row.unsqueeze(-1) * rank + torch.arange(rank, device=row.device)
+        left = Stream(start, (self.parameter.shape[0], rank), self.spread.dtype, element).normal()
+        spread = self.spread if self.spread.dim() == 0 else self.spread[row]
+        return self.oriented(left * (spread / math.sqrt(rank))).to(self.dtype)
 
     def oriented(self, delta: Tensor) -> Tensor:
         """ΔŴ, negated in an antithetic draw: for schemes without signs."""

@@ -27,6 +27,7 @@ FLIPPED = (flipout.Flipout(), flipout.Flipout(group=1), flipout.Flipout(group=2)
 NOISES = tuple((noise, scheme) for scheme in (*SIGNLESS, *FLIPPED) for noise in SYMMETRIC) + tuple(
     (flipout.DropConnect(0.3), scheme) for scheme in SIGNLESS
 )
+NOISES += tuple((flipout.Gaussian(0.3), flipout.LowRank(rank)) for rank in (1, 2))
 STRIDE = 8  # an example of a strategy checks every 8th of the noises
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..draw import fresh_seed
+from ..draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
-from ..nn.contexts import hold, perturbed_layers, using
+from ..nn.contexts import hold, in_eval, perturbed_layers, using
 from ..variance.student import t_quantile
 from .likelihoods import Likelihood, likelihood_of
 from .moments import Moments
@@ -167,27 +167,13 @@ class _Fold:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """In eval mode, each module put back afterwards."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            with using(self.model, scheme=self.scheme):
-                yield
-        finally:
-            for module, training in modes:
-                module.training = training
+        with in_eval(self.model), using(self.model, scheme=self.scheme):
+            yield
 
     def outputs(self, block: _Block, start: int, stop: int) -> Iterator[Tensor]:
         """(samples, inputs, …), for the samples `start` to `stop` after each other; none with parts of two bases."""
-        sample = start
-        while sample < stop:
-            end = sample + self.at_once
-            if end % self.group:
-                within = end // self.group * self.group
-                end = within if within > sample else min(end, (sample // self.group + 1) * self.group)
-            end = min(end, stop)
-            yield self._output(block, sample, end - sample)
-            sample = end
+        for sample, count in runs(start, stop - start, self.at_once, self.group):
+            yield self._output(block, sample, count)
 
     def _output(self, block: _Block, sample: int, count: int) -> Tensor:
         dim, rows = self.batch_dim, count * block.length

@@ -142,6 +142,18 @@ def refuse_reuse(layers: Iterable[tuple[str, nn.Module, Iterable[str], Scheme]])
 
 
 @contextmanager
+def in_eval(model: nn.Module) -> Iterator[None]:
+    """In eval mode, each module put back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
 def _every_submodule_called() -> Iterator[None]:
     """torch's transformer fast path reads weights instead of calling layers: without this the noise would vanish."""
     enabled = torch.backends.mha.get_fastpath_enabled()
@@ -186,3 +198,17 @@ def weights_of(layer: Perturbed, draw: Draw, keys: Keys, example: int | None = N
         else:
             weights[name] = parameter.expand(count, *parameter.shape)
     return weights
+
+
+def weighted_sums(model: nn.Module, coefficients: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Every perturbed Parameter, once, with Σ_n F_n ΔW_n over the held draw's examples: as many as coefficients."""
+    seen = set()
+    for layer in perturbed_layers(model).values():
+        draw, keys = held_draw(layer)
+        draw.count(len(coefficients) * draw.rows, f"{len(coefficients)} coefficients")
+        for name in layer.plan.distributions:
+            parameter = attrgetter(name)(layer)
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                p = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype)[name]
+                yield parameter, layer.plan.scheme.weighted(p, layer.groups_of(name), coefficients)

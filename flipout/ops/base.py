@@ -35,8 +35,21 @@ class Op(ABC):
         """The same op with `count` weights, stacked in dimension 0, each for an equal share of x's rows in order."""
 
     @abstractmethod
+    def factored(self, left: Tensor, right: Tensor) -> "tuple[tuple[Op, Tensor], tuple[Op, Tensor]]":
+        """Two ops with their weights that after each other are this one with weights left · right: (count, d0, rank)
+        times (count, rank, …), each for an equal share of x's rows in order."""
+
+    @abstractmethod
     def positions(self, x: Tensor, y: Tensor) -> int:
         """How many times one row of x uses each weight to make y (tokens, pixels); 1 for a plain matrix product."""
+
+
+def apply_once(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """op.apply; where all rows of x are one in memory (`expand`), for that one alone."""
+    if x.dim() == 0 or x.shape[0] < 2 or x.stride(0) != 0:
+        return op.apply(x, weight, bias)
+    y = op.apply(x[:1], weight, bias)
+    return y.expand(x.shape[0], *y.shape[1:])
 
 
 def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -61,6 +61,20 @@ class Conv(Op):
     def batched(self, count: int) -> "Conv":
         return replace(self, bases=count)
 
+    def factored(self, left: Tensor, right: Tensor) -> tuple[tuple[Op, Tensor], tuple[Op, Tensor]]:
+        """A convolution of d0 · rank pointwise, and one with the kernels; every group has the same kernels."""
+        (count, _, rank), one = left.shape, (1,) * len(self.stride)
+        inner = self.groups * rank
+        kernels = right.unsqueeze(1).expand(-1, self.groups, *right.shape[1:]).flatten(1, 2)
+        if self.transposed:
+            left = left.unflatten(1, (self.groups, -1)).mT.flatten(1, 2)
+        mixing = left.reshape(*left.shape, *one)
+        ends = (self.in_features, inner) if self.transposed else (inner, self.out_features)
+        pointwise = Conv(*ends, one, (0,) * len(one), one, self.groups, bases=count)
+        if self.transposed:
+            return (pointwise, mixing), (replace(self, in_features=inner, bases=count), kernels)
+        return (replace(self, out_features=inner, bases=count), kernels), (pointwise, mixing)
+
     def positions(self, x: Tensor, y: Tensor) -> int:
         return math.prod((x if self.transposed else y).shape[2:])
 

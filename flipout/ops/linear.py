@@ -46,6 +46,10 @@ class Linear(Op):
     def batched(self, count: int) -> "Linear":
         return Linear(self.in_features, self.out_features, count)
 
+    def factored(self, left: Tensor, right: Tensor) -> tuple[tuple[Op, Tensor], tuple[Op, Tensor]]:
+        count, _, rank = left.shape
+        return (Linear(self.in_features, rank, count), right), (Linear(rank, self.out_features, count), left)
+
     def positions(self, x: Tensor, y: Tensor) -> int:
         return x.shape[1:-1].numel()
 

@@ -5,11 +5,12 @@ from .base import Scheme
 from .flipout import Flipout
 from .independent import Independent
 from .local_reparam import LocalReparam
+from .low_rank import LowRank
 from .shared import Shared
 
-__all__ = ["Flipout", "Independent", "LocalReparam", "Scheme", "Shared", "scheme_of"]
+__all__ = ["Flipout", "Independent", "LocalReparam", "LowRank", "Scheme", "Shared", "scheme_of"]
 
-_BY_NAME = {scheme.name: scheme for scheme in (Shared(), Flipout(), Independent(), LocalReparam())}
+_BY_NAME = {scheme.name: scheme for scheme in (Shared(), Flipout(), Independent(), LocalReparam(), LowRank())}
 
 
 def scheme_of(scheme: str | Scheme) -> Scheme:

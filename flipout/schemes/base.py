@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ..distributions.base import Distribution
@@ -40,3 +41,18 @@ class Scheme(ABC):
     @abstractmethod
     def weights(self, p: Perturbation, groups: int | None) -> Tensor:
         """(examples, *shape): what each example sees. `groups` of a kernel, 1 for a matrix, None for a vector."""
+
+    @abstractmethod
+    def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        """Σ_n F_n ΔW_n over the examples n with their `coefficients` F, of the Parameter's shape and at least in single
+        precision. Memory does not grow with examples × weights."""
+
+
+def at_once(tensor: Tensor) -> int:
+    """Numbers that a sum over examples may make at a time: on a CPU, those that stay near its cache."""
+    return 2**22 if tensor.device.type == "cpu" else 2**26
+
+
+def wide(coefficients: Tensor, p: Perturbation) -> Tensor:
+    """The coefficients as their sum with perturbations is made: half precision would round it at every step."""
+    return coefficients.to(p.parameter.device, torch.promote_types(p.dtype, torch.float32))

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..distributions.base import Distribution
+from ..draw import runs
 from ..errors import AsymmetricDistribution, InvalidArgument
-from ..ops.base import Flipped, Op, flip, put_flipped
+from ..ops.base import Flipped, Op, apply_once, flip, put_flipped
 from ..perturbation import Perturbation, Signs
 from ..random import transformed
-from .base import Product, Scheme
+from .base import Product, Scheme, at_once, wide
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,11 @@ class _Flipout(torch.autograd.Function):
         y = torch.empty(0)
         for rows, r, s in spec.pieces(x, keys):
             p = lifted.apply(flip(x[rows], s, op.in_dim), delta)
-            some = op.apply(x[rows], mean, bias)
+            some = apply_once(op, x[rows], mean, bias)
             if rows.start == 0:
-                y = some if len(some) == len(x) else some.new_empty_strided((len(x), *some.shape[1:]), some.stride())
+                own = p if some.stride(0) == 0 else some
+                whole = own is some and len(some) == len(x)
+                y = some if whole else own.new_empty_strided((len(x), *own.shape[1:]), own.stride())
             put_flipped(y[rows], some, p, r, op.out_dim)
         return y
 
@@ -159,6 +162,42 @@ class Flipout(Scheme):
         over0, over1 = over0.unflatten(1, (groups, -1)).unsqueeze(-1), over1.unflatten(1, (groups, -1)).unsqueeze(2)
         flips = (over0 * over1).view(p.examples, d0, d1, *[1] * (p.parameter.dim() - 2))
         return p.mean + self._delta_of_each(p) * flips
+
+    def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S."""
+        coefficients = wide(coefficients, p)
+        total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
+        group = self._bases(p)[2]
+        shared, signs = group or p.examples, total.numel()
+        if groups is not None:
+            signs = total.shape[0] + groups * total.shape[1]
+        room, base = at_once(total), max(total.numel() + shared * signs, 1)
+        most = room // base * shared if base <= room else min(room // max(signs, 1), shared)
+        for start, count in runs(p.first, p.examples, most, group):
+            some = p.seen_by(start, count)
+            first, bases, _ = self._bases(some)
+            own = coefficients[start - p.first :][:count]
+            if bases > 1:  # whole groups, the first and the last padded
+                own = F.pad(own, (start - first * group, (first + bases) * group - start - count))
+                some = p.seen_by(first * group, bases * group)
+            total = total + (p.deltas(first, bases).to(total.dtype) * self._weighted_signs(some, groups, own)).sum(0)
+        return total
+
+    def _weighted_signs(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        """Rᵀ diag(F) S of each base, or Σ_n F_n r_n of a vector, to be multiplied with ΔŴ; every base has as many
+        examples."""
+        keys, bases, dtype = p.sign_keys(self.reuse_signs), self._bases(p)[1], coefficients.dtype
+        if groups is None:
+            (r,) = p.signs.over([(0, p.parameter.numel())], keys, dtype)
+            made = torch.bmm(coefficients.view(bases, 1, -1), r.unflatten(0, (bases, -1)))
+            return made.view(bases, *p.parameter.shape)
+        d0, d1, *kernel = p.parameter.shape
+        over0, over1 = p.signs.over([(0, d0), (1, groups * d1)], keys, dtype)
+        over0, over1 = (
+            signs.view(bases, -1, groups, signs.shape[1] // groups).transpose(1, 2)
+            for signs in (over0 * coefficients.unsqueeze(1), over1)
+        )
+        return (over0.mT @ over1).view(bases, d0, d1, *[1] * len(kernel))
 
     def _spread_over(self, op: Op, p: Perturbation) -> tuple[_Spec, Tensor, Callable[[Tensor, Product], Tensor]]:
         """The op over the bases of these examples, their ΔŴ, and how a product with whole groups is had of these rows:

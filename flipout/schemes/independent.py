@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..distributions.base import Distribution
+from ..draw import runs
 from ..ops.base import Op
 from ..perturbation import Perturbation
-from .base import Product, Scheme
+from .base import Product, Scheme, at_once, wide
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,11 @@ class Independent(Scheme):
 
     def weights(self, p: Perturbation, groups: int | None) -> Tensor:
         return self.vector(p)
+
+    def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        coefficients = wide(coefficients, p)
+        total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
+        for first, count in runs(p.first, p.examples, at_once(total) // max(total.numel(), 1), 1):
+            some = coefficients[first - p.first :][:count]
+            total = total + torch.tensordot(some, p.oriented(p.deltas(first, count)).to(total.dtype), 1)
+        return total

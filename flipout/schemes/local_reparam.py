@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..distributions.base import Distribution
-from ..errors import NoExampleWeights, NotGaussian, SampledPerPosition
+from ..errors import NoExampleWeights, NoPopulation, NotGaussian, SampledPerPosition
 from ..ops.base import Op
 from ..perturbation import Perturbation
 from .base import Product, Scheme
@@ -65,6 +65,12 @@ class LocalReparam(Scheme):
         raise NoExampleWeights(
             "Local reparameterisation samples outputs: no example has weights of its own. "
             "Hold the draw under another scheme: with flipout.using(model, scheme='flipout')."
+        )
+
+    def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        raise NoPopulation(
+            "scheme 'local_reparam' can never serve a population: it samples outputs, and no member has weights that "
+            "its fitness could be credited to. Use scheme='flipout'."
         )
 
     def _check_positions(self, positions: int, given: str) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..distributions.base import Distribution
+from ..errors import NoPopulation
 from ..ops.base import Op
 from ..perturbation import Perturbation
 from .base import Product, Scheme
@@ -35,6 +36,12 @@ class Shared(Scheme):
 
     def weights(self, p: Perturbation, groups: int | None) -> Tensor:
         return self.vector(p).expand(p.examples, *p.parameter.shape)
+
+    def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        raise NoPopulation(
+            "scheme 'shared' can never serve a population: all its members would have one perturbation, and their "
+            "fitness could not tell which way to go. Use scheme='flipout'."
+        )
 
     def _weight(self, p: Perturbation) -> Tensor:
         return p.mean + p.oriented(p.delta())

@@ -1,0 +1,91 @@
+"""A population: the model, called for many members at once, each with weights of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InvalidInput
+from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers
+
+
+def seed_of(seed: int, generation: int, what: str = "noise") -> int:
+    """63 bits, the same in every process."""
+    return int.from_bytes(blake2b(f"{what} {seed} {generation}".encode(), digest_size=8).digest(), "little") >> 1
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """`size` members, `first` onward of generation `generation`; with `antithetic`, their mirror images.
+
+    Called, it is the model in eval mode without gradients, its perturbations those of the members: the same ones in
+    every call, so that an episode sees one network. Nothing but the arguments says what is a member:
+
+    - `population(x)`: dimension 0 of x is the member; the rest is what the model takes for one example;
+    - `population(x, batched=True)`: (members, batch, …). The model gets (members · batch, …), each member's rows under
+      its weights, and what it returns is split again.
+    """
+
+    model: nn.Module
+    seed: int
+    generation: int
+    first: int
+    size: int
+    group: int
+    antithetic: bool = False
+
+    def __len__(self) -> int:
+        return self.size
+
+    @torch.no_grad()
+    def __call__(self, *inputs: Any, batched: bool = False, **options: Any) -> Any:
+        rows, given = 1, (inputs, options)
+        if batched:
+            rows = self._batch(given)
+            given = _mapped(given, lambda x: x.flatten(0, 1))
+        noise, draws = seed_of(self.seed, self.generation), {"first": self.first, "rows": rows, "group": self.group}
+        with in_eval(self.model), hold(self.model, noise, antithetic=self.antithetic, **draws):
+            draw, _ = held_draw(next(iter(perturbed_layers(self.model).values())))
+            draw.count(self.size * rows, f"a population of {self.size} members")
+            made = self.model(*given[0], **given[1])
+        return _mapped(made, lambda y: self._split(y, rows)) if batched else made
+
+    def generator(self) -> torch.Generator:
+        """The same numbers for every part of a generation, in any process: to choose its mini-batch with."""
+        return torch.Generator().manual_seed(seed_of(self.seed, self.generation, "fitness"))
+
+    def _batch(self, given: Any) -> int:
+        """Rows of a member, on which all tensors agree."""
+        shapes: list[torch.Size] = []
+        _mapped(given, lambda x: shapes.append(x.shape))
+        wrong = next((s for s in shapes if len(s) < 2 or s[0] != self.size or s[:2] != shapes[0][:2]), None)
+        if wrong is not None or not shapes:
+            given = "no tensor" if wrong is None else f"a tensor of shape {tuple(wrong)}"
+            raise InvalidInput(
+                f"population(…, batched=True): {given} given; expected ({self.size}, batch, …): {self.size} members "
+                "first, then each member's batch, the same in all arguments. Where all members see one batch: "
+                "x.expand(population.size, *x.shape)."
+            )
+        return shapes[0][1]
+
+    def _split(self, y: Tensor, rows: int) -> Tensor:
+        if y.dim() == 0 or y.shape[0] != self.size * rows:
+            raise InvalidInput(
+                f"population(…, batched=True): the model returned a tensor of shape {tuple(y.shape)} for {self.size} · "
+                f"{rows} rows; expected these rows in dimension 0."
+            )
+        return y.unflatten(0, (self.size, rows))
+
+
+def _mapped(value: Any, function: Callable[[Tensor], Any]) -> Any:
+    """The same tuples, lists and dictionaries, with each tensor in them mapped."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return type(value)(_mapped(part, function) for part in value)
+    if isinstance(value, dict):
+        return {key: _mapped(part, function) for key, part in value.items()}
+    return value

@@ -1,0 +1,27 @@
+"""What a generation came to."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The fitness of the members that had a finite one, and the step that the weights took."""
+
+    generation: int
+    fitness_mean: float
+    fitness_max: float
+    update_norm: float  # of the change of all weights
+    members: int
+    missing: int  # members without a finite fitness
+    seconds: float  # evaluation and update
+
+    @property
+    def members_per_second(self) -> float:
+        return self.members / self.seconds if self.seconds else float("inf")
+
+    def __str__(self) -> str:
+        lost = f", {self.missing} missing" if self.missing else ""
+        return (
+            f"generation {self.generation}: fitness {self.fitness_mean:.4g} (max {self.fitness_max:.4g}), update "
+            f"{self.update_norm:.3g}, {self.members_per_second:.0f} members/s{lost}"
+        )

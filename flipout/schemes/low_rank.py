@@ -1,0 +1,76 @@
+"""A perturbation of low rank for every example: two thin Gaussian factors instead of a matrix."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..distributions.base import Distribution
+from ..distributions.gaussian import Gaussian
+from ..draw import runs
+from ..errors import InvalidArgument, NotLowRank
+from ..ops.base import Op, apply_once
+from ..perturbation import Perturbation
+from .base import Product, Scheme, at_once, wide
+from .independent import Independent
+
+
+@dataclass(frozen=True)
+class LowRank(Scheme):
+    """apply(x, W̄) + σ/√rank · apply(x, A_n B_nᵀ), with A_n over dimension 0 and B_n over all others, as EGGROLL has it.
+
+    Every weight has standard deviation σ, but is Gaussian only as the rank grows. Biases and norms are Gaussian, each
+    example's its own.
+    """
+
+    rank: int = 1
+
+    name = "low_rank"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rank, int) or isinstance(self.rank, bool) or self.rank < 1:
+            raise InvalidArgument(f"LowRank(rank={self.rank!r}): expected a rank ≥ 1.")
+
+    def check(self, distribution: Distribution, what: str) -> None:
+        if not isinstance(distribution, Gaussian) or (isinstance(distribution.std, Tensor) and distribution.std.dim()):
+            raise NotLowRank(
+                f"{what}: low-rank noise can never serve {distribution}: a product of two factors has one standard "
+                "deviation for the whole Parameter. Use Gaussian(std) with a number, or scheme='flipout'."
+            )
+
+    def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        return self.bound(op, bias, p)(x)
+
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
+        mean = p.mean
+        if p.examples == 0:
+            return lambda x: op.apply(x, mean, bias)
+        (first, narrow), (second, broad) = op.factored(*p.factors(self.rank, p.first, p.examples))
+        return lambda x: apply_once(op, x, mean, bias) + second.apply(first.apply(x, narrow), broad)
+
+    def vector(self, p: Perturbation) -> Tensor:
+        return Independent().vector(p)
+
+    def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
+        _, right = p.factors(self.rank, p.first, p.examples)
+        left = p.left_rows(self.rank, row, example)
+        return torch.einsum("...r,...rw->...w", left, right[example])
+
+    def weights(self, p: Perturbation, groups: int | None) -> Tensor:
+        if groups is None:
+            return self.vector(p)
+        left, right = p.factors(self.rank, p.first, p.examples)
+        return p.mean + (left @ right.flatten(2)).view(p.examples, *p.parameter.shape)
+
+    def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
+        """A diag(F) B over all examples and ranks at once, as one product."""
+        if groups is None:
+            return Independent().weighted(p, groups, coefficients)
+        coefficients, shape = wide(coefficients, p), p.parameter.shape
+        total = torch.zeros(shape[0], math.prod(shape[1:]), dtype=coefficients.dtype, device=coefficients.device)
+        for first, count in runs(p.first, p.examples, at_once(total) // (self.rank * max(sum(total.shape), 1)), 1):
+            left, right = (factor.to(total.dtype) for factor in p.factors(self.rank, first, count))
+            left = left * coefficients[first - p.first :][:count].view(-1, 1, 1)
+            total = total + left.transpose(0, 1).flatten(1) @ right.flatten(2).flatten(0, 1)
+        return total.view(shape)

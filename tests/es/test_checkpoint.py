@@ -1,0 +1,191 @@
+"""A run that is killed and taken up again goes the way of one left in peace, bit for bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from flipout import errors, es
+from flipout.es import checkpoint
+from tests.es.toys import full, network, strategy
+
+ROOT = Path(__file__).parents[2]
+
+
+def flat(value: Any, name: str = "") -> dict[str, Any]:
+    """A state without the time that it took."""
+    if isinstance(value, (dict, list, tuple)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        return {
+            key: leaf for own, part in parts if own != "seconds" for key, leaf in flat(part, f"{name}/{own}").items()
+        }
+    return {name: value}
+
+
+def same(one: es.EvolutionStrategy, other: es.EvolutionStrategy) -> bool:
+    a, b = flat(one.state()), flat(other.state())
+    return a.keys() == b.keys() and all(
+        torch.equal(a[key], b[key]) if isinstance(a[key], Tensor) else a[key] == b[key] for key in a
+    )
+
+
+def test_taken_up_again(tmp_path: Path) -> None:
+    whole, first, second = full(), full(), full()
+    whole.run(7)
+    assert not first.resume(tmp_path / "run")
+    first.run(3, checkpoint=tmp_path / "run")
+    assert second.resume(tmp_path / "run")
+    assert same(first, second)
+    second.run(7, checkpoint=tmp_path / "run", every=100)
+    assert same(second, whole)
+    assert json.loads((tmp_path / "run" / "checkpoint.json").read_text())["tensors"] == "generation-7.safetensors"
+    assert len(list((tmp_path / "run").iterdir())) == 2
+
+
+def test_killed(tmp_path: Path) -> None:
+    """SIGKILL, wherever it is by then; twice."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    reached = 0
+    for _ in range(2):
+        process = subprocess.Popen([sys.executable, "-m", "tests.es.toys", str(tmp_path)], cwd=ROOT, env=environment)
+        deadline = time.monotonic() + 60
+        while not checkpoint.held(tmp_path) or checkpoint.read(tmp_path)["generation"] < reached + 3:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.003)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        reached = checkpoint.read(tmp_path)["generation"]
+    made, whole = full(), full()
+    assert made.resume(tmp_path)
+    made.run(made.generation + 2)
+    whole.run(made.generation)
+    assert same(made, whole)
+
+
+@pytest.mark.parametrize("deaths", range(3))
+def test_dead_before_each_change_of_a_file(tmp_path: Path, monkeypatch, deaths: int) -> None:
+    """The state before, until the very last change; then the state after."""
+    made = full()
+    made.run(1, checkpoint=tmp_path)
+    before, count = checkpoint.read(tmp_path)["generation"], [0]
+    made.step()
+
+    def dying(change: Any) -> Any:
+        def changed(self: Path, *args: Any) -> Any:
+            count[0] += 1
+            if count[0] > deaths:
+                raise KeyboardInterrupt
+            return change(self, *args)
+
+        return changed
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "unlink"):
+            patch.setattr(Path, name, dying(getattr(Path, name)))
+        with pytest.raises(KeyboardInterrupt):
+            made.save(tmp_path)
+    again = full()
+    assert again.resume(tmp_path)
+    assert again.generation == before + (deaths == 2)
+    again.run(4, checkpoint=tmp_path)
+    whole = full()
+    whole.run(4)
+    assert same(again, whole)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+    "adamw": lambda p: torch.optim.AdamW(p, 0.1, amsgrad=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 0.01, centered=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, 0.1),
+    "two groups": lambda p: torch.optim.Adam([{"params": p[:1], "lr": torch.tensor(0.1)}, {"params": p[1:]}], 0.02),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimiser(tmp_path: Path, name: str) -> None:
+    whole, first, second = (strategy(optimizer=OPTIMIZERS[name]) for _ in range(3))
+    whole.run(5)
+    first.run(2, checkpoint=tmp_path)
+    second.resume(tmp_path)
+    second.run(5)
+    assert same(second, whole)
+
+
+def test_half_precision_and_buffers(tmp_path: Path) -> None:
+    def made() -> es.EvolutionStrategy:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)).bfloat16()
+        x = torch.ones(4, dtype=torch.bfloat16)
+        return strategy(lambda p: p(x.expand(p.size, 4)).float().sum(1), model)
+
+    whole, first, second = made(), made(), made()
+    whole.run(4)
+    first.run(2, checkpoint=tmp_path)
+    second.resume(tmp_path)
+    second.run(4)
+    assert same(second, whole)
+
+
+def test_of_another_strategy(tmp_path: Path) -> None:
+    strategy().run(1, checkpoint=tmp_path)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"seed": 1}, "seed: 1 given, 0 there"),
+        ({"population": 28}, "population: 28 given, 24 there"),
+        ({"scheme": "independent"}, "scheme"),
+        ({"std": 0.2}, "std: 0.2 given"),
+        ({"shaping": "raw"}, "shaping: 'raw' given"),
+        ({"optimizer": torch.optim.SGD}, "optimizer: 'SGD' given, 'Adam' there"),
+        ({"model": network()[:1]}, "parameters"),
+        ({"schedule": lambda o: torch.optim.lr_scheduler.StepLR(o, 1)}, "has a schedule"),
+    ]
+    for how, said in wrong:
+        made = strategy(lambda population: [0.0] * population.size, **how)
+        with pytest.raises(errors.RunError, match=said):
+            made.resume(tmp_path)
+        assert made.generation == 0
+
+
+def test_another_run_is_not_written_over(tmp_path: Path) -> None:
+    made = strategy()
+    made.run(1, checkpoint=tmp_path)
+    made.run(2, checkpoint=tmp_path)
+    other = strategy(seed=1)
+    with pytest.raises(errors.RunError, match="holds a checkpoint already"):
+        other.run(1, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("harm", ["cut", "gone", "other"])
+def test_a_harmed_checkpoint(tmp_path: Path, harm: str) -> None:
+    strategy().run(1, checkpoint=tmp_path)
+    (tensors,) = tmp_path.glob("*.safetensors")
+    if harm == "cut":
+        tensors.write_bytes(tensors.read_bytes()[:50])
+    elif harm == "gone":
+        tensors.unlink()
+    else:
+        (tmp_path / "checkpoint.json").write_text("[]")
+    with pytest.raises(errors.RunError, match="holds no whole checkpoint"):
+        strategy().resume(tmp_path)
+
+
+def test_what_cannot_be_kept(tmp_path: Path) -> None:
+    with pytest.raises(errors.RunError, match="/optimizer/x: a set cannot be kept"):
+        checkpoint.write(tmp_path, 0, {"optimizer": {"x": {1, 2}}})
+    assert not checkpoint.held(tmp_path)
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.RunError, match="cannot be written"):
+        strategy().save(tmp_path / "file")

@@ -1,0 +1,100 @@
+"""Who evaluates does not matter: the members are the same in any parts."""
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import flipout
+from flipout import errors, es
+from tests.es.toys import full, regression, strategy
+
+PARTS = [es.Local(members) for members in (1, 3, 4, 7, 24, 1000)] + [es.Local(memory=m) for m in (1, 500, 2**20)]
+
+
+@pytest.mark.parametrize("antithetic", [False, True], ids=["plain", "antithetic"])
+@pytest.mark.parametrize("scheme", ["flipout", "independent", flipout.LowRank(2)], ids=str)
+def test_any_parts_give_the_same_weights(scheme: Any, antithetic: bool) -> None:
+    """Fitness agrees to rounding; its ranks, and so the update, bit for bit."""
+    whole, *others = (strategy(scheme=scheme, antithetic=antithetic, fleet=fleet) for fleet in reversed(PARTS))
+    expected = whole.fleet.evaluate(whole)
+    whole.run(3)
+    for made in others:
+        torch.testing.assert_close(made.fleet.evaluate(made), expected, rtol=1e-10, atol=1e-12)
+        made.run(3)
+        for one, other in zip(made.model.parameters(), whole.model.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("how", "fleet", "most"),
+    [
+        ({}, es.Local(members=5), 5),
+        ({}, es.Local(memory=1000), 5 * 4),  # the largest Parameter has 24 · 8 bytes
+        ({"antithetic": True}, es.Local(memory=1000), 5 * 2),
+        ({"scheme": "independent"}, es.Local(memory=1000), 5),
+        ({}, es.Local(memory=1), 4),
+    ],
+)
+def test_members_at_once(how: dict[str, Any], fleet: es.Local, most: int) -> None:
+    made = strategy(fleet=fleet, **how)
+    sizes: list[int] = []
+
+    def fitness(population: es.Population) -> Tensor:
+        sizes.append(population.size)
+        return regression(population)
+
+    made.fitness = fitness
+    made.step()
+    assert fleet.most(made) == most
+    assert max(sizes) <= most
+    assert sum(sizes) == 24
+
+
+@pytest.mark.parametrize("how", [{"members": 0}, {"members": 1.5}, {"memory": 0}])
+def test_bad_budgets(how: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidArgument, match="expected a whole number ≥ 1"):
+        es.Local(**how)
+
+
+class Copies(es.Fleet):
+    """Two copies of the strategy that only fitness numbers reach; some members get lost."""
+
+    def __init__(self) -> None:
+        self.copies: list[es.EvolutionStrategy] = []
+
+    def evaluate(self, strategy: es.EvolutionStrategy) -> Tensor:
+        if not self.copies:
+            self.copies = [strategy.replica() for _ in range(2)]
+        parts = range(len(strategy.ask(4)))
+        made = torch.cat([own.evaluate(own.ask(4)[i]) for i in parts for own in [self.copies[i % 2]]])
+        made[5] = torch.nan
+        return made
+
+    def follow(self, strategy: es.EvolutionStrategy, fitness: Tensor) -> None:
+        for made in self.copies:
+            made.tell(fitness)
+
+
+def test_a_fleet_of_copies_follows_by_fitness_alone() -> None:
+    fleet = Copies()
+    made = full()
+    made.fleet = fleet
+    assert [told.missing for told in made.run(4)] == [1] * 4
+    for own in fleet.copies:
+        assert own.generation == made.generation
+        for one, other in zip(own.model.parameters(), made.model.parameters(), strict=True):
+            assert one is not other
+            assert torch.equal(one, other)
+
+
+def test_a_copy_that_joins_late_catches_up_by_the_state() -> None:
+    made, late = full(), full()
+    made.run(3)
+    late.load(pickle.loads(pickle.dumps(made.state())))
+    for own in (made, late):
+        own.run(5)
+    for one, other in zip(late.model.parameters(), made.model.parameters(), strict=True):
+        assert torch.equal(one, other)

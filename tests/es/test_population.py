@@ -1,0 +1,126 @@
+"""A population is the model under each member's own weights, whatever the layout of its input."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout import errors, es
+from flipout.es.population import seed_of
+from flipout.nn.contexts import in_eval
+from tests.es.toys import X, strategy
+from tests.networks import TiedLM, convnet, encoder, mlp
+from tests.oracles import weights_of_each
+
+
+class Last(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        y, (h, _) = self.lstm(x)
+        return {"last": self.head(y[:, -1]), "rest": (h.transpose(0, 1), 7)}
+
+
+MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "mlp": (mlp, (4,)),
+    "convolutions": (convnet, (2, 6, 6)),
+    "attention": (lambda: encoder(layers=1), (3, 8)),
+    "recurrent": (Last, (3, 4)),
+}
+
+
+def leaves(made: Any) -> list[Tensor]:
+    if isinstance(made, Tensor):
+        return [made]
+    parts = made.values() if isinstance(made, dict) else made if isinstance(made, tuple) else ()
+    return [leaf for part in parts for leaf in leaves(part)]
+
+
+@pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
+@pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
+    """Against torch's own module with the weights of each member, called with its batch."""
+    make, shape = MODELS[name]
+    torch.manual_seed(0)
+    plain, model = make().double().eval(), make().double().train()
+    plain.load_state_dict(model.state_dict())
+    made = strategy(None, model, antithetic=True, scheme=scheme)
+    population = made.ask(3)[2 + 6 * image]
+    assert (population.first, population.size, population.antithetic) == (4, 2, image)
+    x = torch.randn(2, 5, *shape, dtype=torch.float64)
+    batched = population(x, batched=True)
+    alone = population(x[:, 0])
+    with in_eval(model), flipout.hold(model, seed_of(0, 0), first=4, group=2, antithetic=image):
+        model(x[:, 0])  # fixes the number of examples
+        weights = weights_of_each(model)
+    for member in range(2):
+        own = {key: weight[member] for key, weight in weights.items()}
+        truth = torch.func.functional_call(plain, own, (x[member],))
+        for ours, expected in zip(leaves(batched), leaves(truth), strict=True):
+            torch.testing.assert_close(ours[member], expected)
+        for ours, expected in zip(leaves(alone), leaves(truth), strict=True):
+            torch.testing.assert_close(ours[member], expected[0])
+    assert model.training
+    assert all(module.training for module in model.modules())
+    assert not any(leaf.requires_grad for leaf in leaves(batched))
+
+
+def test_tokens_and_tied_weights() -> None:
+    made = strategy(None, TiedLM().double())
+    tokens = torch.randint(7, (24, 3, 2))
+    (population,) = made.ask()
+    torch.testing.assert_close(population(tokens, batched=True)[:, 1], population(tokens[:, 1]))
+
+
+def test_members_differ_and_each_is_the_same_in_every_call() -> None:
+    (population,) = strategy(None).ask()
+    x = X[:1].expand(24, 4)
+    assert torch.equal(population(x), population(x))
+    assert len(population(x).unique(dim=0)) == 24
+    assert len(population) == population.size == 24
+
+
+def test_the_same_numbers_for_all_parts_of_a_generation() -> None:
+    made = strategy(None)
+    first, *others = (torch.rand(3, generator=part.generator()) for part in made.ask(5))
+    assert all(torch.equal(first, other) for other in others)
+    made.tell(torch.arange(24.0))
+    assert not torch.equal(first, torch.rand(3, generator=made.ask()[0].generator()))
+
+
+@pytest.mark.parametrize("shape", [(24,), (23, 5, 4), (5, 24, 4)])
+def test_inputs_that_are_no_batches_of_members(shape: tuple[int, ...]) -> None:
+    (population,) = strategy(None).ask()
+    with pytest.raises(errors.InvalidInput, match=r"expected \(24, batch, …\)"):
+        population(torch.zeros(shape, dtype=torch.float64), batched=True)
+
+
+def test_no_input_at_all() -> None:
+    (population,) = strategy(None).ask()
+    with pytest.raises(errors.InvalidInput, match="no tensor given"):
+        population(batched=True)
+
+
+def test_another_number_of_members() -> None:
+    (population,) = strategy(None).ask()
+    with pytest.raises(errors.ExampleCount, match="a population of 24 members"):
+        population(torch.zeros(23, 4, dtype=torch.float64))
+
+
+def test_an_output_without_rows() -> None:
+    made = strategy(None, nn.Sequential(nn.Linear(4, 2), nn.Flatten(0)).double())
+    with pytest.raises(errors.InvalidInput, match="expected these rows in dimension 0"):
+        made.ask()[0](X.expand(24, 5, 4), batched=True)
+
+
+def test_a_population_is_not_guessed() -> None:
+    """(members, batch, …) without saying so reaches the layer as it is: a convolution refuses it."""
+    made = strategy(None, convnet().double())
+    with pytest.raises(errors.InvalidInput, match="input of shape"):
+        made.ask()[0](torch.zeros(24, 3, 2, 6, 6, dtype=torch.float64))
+    assert isinstance(made.ask()[0], es.Population)
