@@ -1,6 +1,5 @@
 """Bayes by Backprop: a network with a Gaussian posterior, trained on data that stays on the device."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
@@ -79,7 +78,7 @@ class Trainer:
         on_gpu = run.device.type == "cuda"
         self.optimizer = torch.optim.Adam(self.model.parameters(), config.learning_rate, capturable=on_gpu)
         self.batches = run.generator(f"batches.{seed}")
-        self.step = _captured(self._step)
+        self.step = flipout.capture(self._step)
         torch.manual_seed(run.seed_of(f"draws.{scheme}.{seed}"))
 
     def train(self, iterations: int) -> Tensor:
@@ -106,7 +105,7 @@ class Trainer:
 
     def close(self) -> None:
         """Give the memory of a captured step back."""
-        getattr(self.step, "close", lambda: None)()
+        self.step.close()
 
     def _step(self, chosen: Tensor) -> Tensor:
         found = self.elbo(self.given.x[chosen], self.given.y[chosen])
@@ -131,8 +130,3 @@ def _network(config: BayesTraining, given: Prepared) -> nn.Module:
         return networks.fc(channels * high * wide, config.hidden, given.classes).to(given.x.device)
     made = networks.convle((channels, high, wide), given.classes, config.width)
     return made.to(given.x.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-
-
-def _captured(step: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """As a CUDA graph, where this version of flipout can."""
-    return getattr(flipout, "capture", lambda plain: plain)(step)

@@ -21,6 +21,6 @@ LARGE_BATCH_CONVLE = Experiment(
         ),
         "paper": LargeBatchConfig(training=BayesTraining(network="convle", precision="tf32")),
     },
-    costs={"smoke": "seconds", "quick": "? minutes on two cores", "paper": "5 minutes on one H200, not yet measured"},
+    costs={"smoke": "seconds", "quick": "4 minutes on two cores", "paper": "about 5 minutes on one H200, not yet run"},
     work=work,
 )

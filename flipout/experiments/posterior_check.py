@@ -134,6 +134,6 @@ POSTERIOR_CHECK = Experiment(
         "quick": PosteriorConfig(),
         "paper": PosteriorConfig(regressions=RegressionConfig(tasks=256, held_out=1000), steps=6000, samples=1024),
     },
-    costs={"smoke": "seconds", "quick": "seconds", "paper": "1 minute on two cores"},
+    costs={"smoke": "seconds", "quick": "20 seconds on two cores", "paper": "1 minute on two cores"},
     work=work,
 )

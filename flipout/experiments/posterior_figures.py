@@ -21,7 +21,8 @@ def posterior_figure(made: Regressions, found: Found):
     places = np.arange(made.best.shape[1])
     for i, (scheme, own) in enumerate(found.items()):
         apart = (own["mean"] - made.mean) / made.best
-        left.plot(made.mean.flatten().cpu(), apart.flatten().cpu(), ".", ms=3, color=COLOURS[scheme], label=scheme)
+        dots = {"ms": 3, "color": COLOURS[scheme], "label": scheme, "rasterized": True}
+        left.plot(made.mean.flatten().cpu(), apart.flatten().cpu(), ".", **dots)
         at, spreads = places + (i - (len(found) - 1) / 2) * 0.12, own["std"].cpu()
         right.errorbar(at, spreads.mean(0), spreads.std(0), fmt="o", ms=3, capsize=2, color=COLOURS[scheme])
     for place, best in zip(places, made.best[0].tolist(), strict=True):

@@ -123,6 +123,10 @@ UNCERTAINTY = Experiment(
         ),
         "paper": UncertaintyConfig(),
     },
-    costs={"smoke": "seconds", "quick": "seconds", "paper": "1 minute on one H200, not yet measured"},
+    costs={
+        "smoke": "seconds",
+        "quick": "half a minute on two cores",
+        "paper": "about 1 minute on one H200, not yet run",
+    },
     work=work,
 )
