@@ -114,7 +114,7 @@ BAD: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("probabilities", "target", "message"), BAD, ids=str)
+@pytest.mark.parametrize(("probabilities", "target", "message"), BAD, ids=[message for *_, message in BAD])
 def test_bad_probabilities(probabilities: Tensor, target: Tensor, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         evaluate(probabilities, target)
