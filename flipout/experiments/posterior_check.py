@@ -132,7 +132,7 @@ POSTERIOR_CHECK = Experiment(
     presets={
         "smoke": PosteriorConfig(regressions=RegressionConfig(tasks=32), steps=500, samples=128),
         "quick": PosteriorConfig(),
-        "paper": PosteriorConfig(regressions=RegressionConfig(tasks=256, held_out=1000), steps=6000, samples=1024),
+        "paper": PosteriorConfig(regressions=RegressionConfig(tasks=256, held_out=1000), steps=4000, samples=1024),
     },
     costs={"smoke": "seconds", "quick": "20 seconds on two cores", "paper": "1 minute on two cores"},
     work=work,

@@ -103,7 +103,7 @@ def test_figures(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[Any, Any, str]] = [
-    (torch.eye(4, 3) - 0.5, Y, "negative, or do not add up to 1. For logits"),
+    (torch.randn(4, 3), Y, "negative, or do not add up to 1. For logits"),
     (P, Y[:3], r"shape \(4, 3\) and targets of shape \(3,\)"),
     (P, Y.float(), "torch.float32; expected"),
     (P, Y + 1, "Targets from 1 to 3; there are 3 classes"),
@@ -114,7 +114,7 @@ BAD: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("probabilities", "target", "message"), BAD)
+@pytest.mark.parametrize(("probabilities", "target", "message"), BAD, ids=[message for *_, message in BAD])
 def test_bad_probabilities(probabilities: Tensor, target: Tensor, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         evaluate(probabilities, target)

@@ -414,7 +414,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "error", "message"), BAD)
+@pytest.mark.parametrize(("change", "error", "message"), BAD, ids=[message for *_, message in BAD])
 def test_bad_input(change: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         predict(bayesian(), **{"x": X, **change})

@@ -146,6 +146,21 @@ def test_the_terms_add_up_to_the_loss(run):
         trainer.close()
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("name", ["large-batch-fc", "large-batch-convle"])
+def test_a_captured_step_learns_as_an_eager_one(name, tmp_path, monkeypatch):
+    experiment = EXPERIMENTS[name]
+    config = replace(experiment.config("smoke"), device="cuda")
+    losses = []
+    for folder in ("captured", "eager"):
+        result = experiment.run(config, tmp_path / folder, preset="smoke")
+        assert result.broken == []
+        losses.append(float(str(result.measured["flipout: total loss at the end"]).partition(" ")[0]))
+        monkeypatch.delattr(flipout, "capture", raising=False)
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
 def test_convle_is_the_papers():
     network = convle((1, 28, 28), 10)
     assert [tuple(p.shape) for p in network.parameters() if p.dim() > 1] == [
