@@ -2,6 +2,7 @@
 
 from .fleet import Fleet, Local
 from .population import Population
+from .ray import RayFleet
 from .records import Generation
 from .shaping import SHAPINGS, centered_rank, raw, z_score
 from .strategy import EvolutionStrategy
@@ -13,6 +14,7 @@ __all__ = [
     "Generation",
     "Local",
     "Population",
+    "RayFleet",
     "centered_rank",
     "raw",
     "z_score",

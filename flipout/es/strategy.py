@@ -209,10 +209,14 @@ class EvolutionStrategy:
         self.history = [Generation(**made) for made in state["history"]]
         self.generation, self._began = state["generation"], None
 
+    def arguments(self) -> dict[str, Any]:
+        """Those of a strategy like this one: a plain model of its own with these weights, and no fleet."""
+        settings = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
+        return {"model": freeze(copy.deepcopy(self.model)), "fitness": self.fitness, **settings, **self._how}
+
     def replica(self) -> "EvolutionStrategy":
         """This strategy with a model of its own, in this process: told the same fitness, it goes the same way."""
-        settings = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
-        made = EvolutionStrategy(freeze(copy.deepcopy(self.model)), self.fitness, **settings, **self._how)
+        made = EvolutionStrategy(**self.arguments())
         made.load(self.state())
         return made
 
