@@ -1,5 +1,6 @@
 """Evolution strategies: a whole population of perturbed networks in one batch."""
 
+from . import rl
 from .fleet import Fleet, Local
 from .population import Population
 from .ray import RayFleet
@@ -17,5 +18,6 @@ __all__ = [
     "RayFleet",
     "centered_rank",
     "raw",
+    "rl",
     "z_score",
 ]
