@@ -105,6 +105,22 @@ def test_two_workers_are_local() -> None:
             assert equal(own, local(3, scheme=scheme, shaping="raw"))
 
 
+def test_observations_are_counted_alike() -> None:
+    """By the workers and by who tells them, though no observation travels."""
+    pytest.importorskip("gymnasium", reason="flipout.es.rl needs gymnasium: pip install 'flipout[rl]'")
+
+    def policy() -> es.EvolutionStrategy:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(es.rl.Normalizer(4), torch.nn.Linear(4, 2))
+        return strategy(es.rl.Episodes("CartPole-v1", steps=50), model, std=0.5)
+
+    expected, made = policy(), policy()
+    expected.run(3)
+    with es.RayFleet(2) as made.fleet:
+        made.run(3)
+    assert equal(made, expected)
+
+
 def test_killed_in_a_generation(tmp_path: Path) -> None:
     """Its parts are evaluated by others, and who comes in its place catches up."""
     fitness = Marked(tmp_path, 2, die, pause=0.02)
