@@ -140,7 +140,7 @@ class Episodes:
             self._made[count] = made
         return self._made[count]
 
-    def _actions(self, space: Any, y: Any, generators: list[np.random.Generator]) -> np.ndarray:
+    def _actions(self, space: Any, y: Any, generators: "list[np.random.Generator]") -> np.ndarray:
         discrete = hasattr(space, "n")
         shape = (int(space.n),) if discrete else space.shape
         if not isinstance(y, Tensor) or y[:1].numel() != int(np.prod(shape)):
