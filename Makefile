@@ -22,7 +22,7 @@ help:
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[dev,experiments,triton]'
+	$(PIP) -e '.[dev,experiments,triton,ray,rl]'
 	@touch $@
 
 # --no-deps: bayesian-torch declares torchvision and tensorboard, but its layers import only torch, and a torchvision

@@ -83,3 +83,11 @@ class DataError(FlipoutError, RuntimeError):
 
 class RunError(FlipoutError, RuntimeError):
     """A run of an experiment cannot be started, or taken up again, in the folder it was given."""
+
+
+class MissingExtra(FlipoutError, ImportError):
+    """Something needs a package that comes with an extra of this library, and is not installed."""
+
+
+class FleetError(FlipoutError, RuntimeError):
+    """The workers of a fleet cannot be had, or die one after another."""

@@ -36,7 +36,8 @@ class EvolutionStrategy:
     have one ΔŴ, each with signs of its own; where they are `antithetic`, half of them are the mirror images of the
     others. `std` may be a function of the generation. `optimizer` makes a torch optimiser of Parameters, `schedule` a
     schedule of its learning rate; `weight_decay` · W̄ is added to the gradient that it descends. `shaping` is
-    'centered_rank', 'z_score', 'raw' or a function. All noise is drawn from (seed, generation, group).
+    'centered_rank', 'z_score', 'raw' or a function. All noise is drawn from (seed, generation, group). A fitness that
+    has a method `follow(strategy)` is called by it after each update, wherever the strategy has a copy.
     """
 
     def __init__(
@@ -135,6 +136,9 @@ class EvolutionStrategy:
         self.history.append(made)
         self.generation, self._began = self.generation + 1, None
         self.fleet.follow(self, numbers)
+        follow = getattr(self.fitness, "follow", None)
+        if follow is not None:
+            follow(self)
         return made
 
     def run(
@@ -209,10 +213,14 @@ class EvolutionStrategy:
         self.history = [Generation(**made) for made in state["history"]]
         self.generation, self._began = state["generation"], None
 
+    def arguments(self) -> dict[str, Any]:
+        """Those of a strategy like this one: a plain model of its own with these weights, and no fleet."""
+        settings = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
+        return {"model": freeze(copy.deepcopy(self.model)), "fitness": self.fitness, **settings, **self._how}
+
     def replica(self) -> "EvolutionStrategy":
         """This strategy with a model of its own, in this process: told the same fitness, it goes the same way."""
-        settings = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
-        made = EvolutionStrategy(freeze(copy.deepcopy(self.model)), self.fitness, **settings, **self._how)
+        made = EvolutionStrategy(**self.arguments())
         made.load(self.state())
         return made
 

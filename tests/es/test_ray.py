@@ -1,0 +1,244 @@
+"""Workers come, die and dawdle; the weights are those of one process, bit for bit."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import flipout
+from flipout import errors, es
+from flipout.es import ray as module
+from flipout.es.crew import Work, Worker
+from tests.es.toys import full, regression, strategy
+
+ray: Any = pytest.importorskip("ray", reason="RayFleet needs ray: pip install 'flipout[ray]'")
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loopback() -> Iterator[None]:
+    """Not 127.0.0.1, for which Ray takes an address that others can reach."""
+    ray.init(
+        "local", num_cpus=4, _node_ip_address="127.0.0.2", include_dashboard=False, log_to_driver=False,
+        object_store_memory=100 * 2**20,
+    )  # fmt: skip
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    def late(*_: Any) -> None:
+        raise TimeoutError("two minutes have passed")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+class Marked:
+    """A fitness that leaves a file for each process and generation, and once, in `generation`, does something else."""
+
+    def __init__(self, folder: Path, generation: int = -1, once: Any = None, pause: float = 0.0) -> None:
+        self.folder, self.generation, self.once, self.pause = folder, generation, once, pause
+
+    def __call__(self, population: es.Population) -> Any:
+        (self.folder / f"{population.generation} {os.getpid()}").touch()
+        time.sleep(self.pause)
+        if population.generation == self.generation:
+            try:
+                (self.folder / "once").touch(exist_ok=False)
+            except FileExistsError:
+                return regression(population)
+            self.once()
+        return regression(population)
+
+    def processes(self, generation: int) -> set[int]:
+        return {int(path.name.split()[1]) for path in self.folder.glob(f"{generation} *")}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dawdle() -> None:
+    time.sleep(8)
+
+
+def equal(one: es.EvolutionStrategy, other: es.EvolutionStrategy) -> bool:
+    pairs = zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True)
+    return one.generation == other.generation and all(torch.equal(a, b) for a, b in pairs)
+
+
+def local(generations: int, **how: Any) -> es.EvolutionStrategy:
+    made = strategy(fleet=es.Local(members=4), **how)
+    made.run(generations)
+    return made
+
+
+def until_both(made: es.EvolutionStrategy, fitness: Marked) -> None:
+    """Until both workers have a part in a generation."""
+    while len(fitness.processes(made.generation - 1)) < 2:
+        made.step()
+
+
+def test_two_workers_are_local() -> None:
+    """Also where there are moments, schedules, decay, mirror images and mini-batches; and in larger parts."""
+    expected, made = full(), full()
+    expected.fleet = es.Local(members=2)
+    expected.run(5)
+    with es.RayFleet(2) as made.fleet:
+        made.run(5)
+        assert equal(made, expected)
+        for scheme in ("flipout", "independent", flipout.LowRank(2)):
+            own = strategy(scheme=scheme, shaping="raw", fleet=made.fleet)  # another strategy: all join anew
+            own.run(3)
+            assert equal(own, local(3, scheme=scheme, shaping="raw"))
+
+
+def test_observations_are_counted_alike() -> None:
+    """By the workers and by who tells them, though no observation travels."""
+    pytest.importorskip("gymnasium", reason="flipout.es.rl needs gymnasium: pip install 'flipout[rl]'")
+
+    def policy() -> es.EvolutionStrategy:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(es.rl.Normalizer(4), torch.nn.Linear(4, 2))
+        return strategy(es.rl.Episodes("CartPole-v1", steps=50), model, std=0.5)
+
+    expected, made = policy(), policy()
+    expected.run(3)
+    with es.RayFleet(2) as made.fleet:
+        made.run(3)
+    assert equal(made, expected)
+
+
+def test_killed_in_a_generation(tmp_path: Path) -> None:
+    """Its parts are evaluated by others, and who comes in its place catches up."""
+    fitness = Marked(tmp_path, 2, die, pause=0.02)
+    with es.RayFleet(2) as fleet:
+        made = strategy(fitness, fleet=fleet)
+        with pytest.warns(UserWarning, match=r"generation 2: worker \d is gone; 1 part evaluated by others\. A new"):
+            made.run(4)
+        until_both(made, fitness)
+        assert sum("joins" in event for event in fleet.events) == 3
+        assert all(told.missing == 0 for told in made.history)
+        assert equal(made, local(made.generation))
+
+
+def test_killed_and_dropped(tmp_path: Path) -> None:
+    with es.RayFleet(2, lost="drop") as fleet:
+        made = strategy(Marked(tmp_path, 1, die, pause=0.02), fleet=fleet)
+        with pytest.warns(UserWarning, match="1 part left out"):
+            made.run(4)
+    assert [told.missing for told in made.history] == [0, 4, 0, 0]
+
+
+def test_all_die() -> None:
+    said = "Generation 0: 5 workers have died one after another"
+    with es.RayFleet(1) as fleet:
+        made = strategy(lambda population: die(), fleet=fleet, population=4)
+        with pytest.warns(UserWarning, match="is gone"), pytest.raises(errors.FleetError, match=said):
+            made.step()
+
+
+def test_a_worker_that_joins_late(tmp_path: Path) -> None:
+    fitness = Marked(tmp_path, pause=0.02)
+    with es.RayFleet(1) as fleet:
+        made = strategy(fitness, fleet=fleet)
+        made.run(3)
+        fleet.workers = 2
+        until_both(made, fitness)
+        assert [event.partition(": ")[2] for event in fleet.events] == ["worker 0 joins", "worker 1 joins"]
+        fleet.workers = 1
+        made.step()
+        assert len(fitness.processes(made.generation - 1)) == 1
+        assert equal(made, local(made.generation))
+
+
+def test_a_straggler(tmp_path: Path) -> None:
+    """It costs the patience, not its sleep; awake again, it has every update and takes part."""
+    fitness = Marked(tmp_path, pause=0.02)
+    with es.RayFleet(2) as fleet:
+        made = strategy(fitness, fleet=fleet)
+        until_both(made, fitness)
+        made.fitness = Marked(tmp_path, made.generation, dawdle, pause=0.02)
+        fleet.events.clear()
+        assert made.step().seconds < 6
+        assert any("is slow; 1 part given to another one" in event for event in fleet.events)
+        made.step()
+        until_both(made, fitness)
+        assert equal(made, local(made.generation))
+
+
+def test_what_was_changed_by_hand_reaches_the_workers() -> None:
+    expected, made = local(2), strategy()
+    with es.RayFleet(2) as made.fleet:
+        made.run(2)
+        for own in (expected, made):
+            own.optimizer.param_groups[0]["lr"] = 0.2
+            with torch.no_grad():
+                own.model.get_parameter("0.weight").mul_(0.5)
+            own.run(4)
+    assert equal(made, expected)
+
+
+def wrong(population: es.Population) -> Any:
+    raise ZeroDivisionError("by the fitness")
+
+
+def test_errors_of_the_fitness() -> None:
+    with es.RayFleet(1) as fleet:
+        with pytest.raises(ZeroDivisionError, match="by the fitness"):
+            strategy(wrong, fleet=fleet).step()
+        with pytest.raises(errors.InvalidInput, match="expected \\(4,\\)"):
+            strategy(lambda population: [1.0], fleet=fleet).step()
+        lock = threading.Lock()
+        with pytest.raises(errors.FleetError, match="cannot be sent to workers"):
+            strategy(lambda population: lock, fleet=fleet).step()
+        with pytest.raises(errors.InvalidArgument, match="nothing to evaluate with"):
+            strategy(None, fleet=fleet).step()
+        made = strategy(fleet=fleet)
+        made.run(2)
+        assert equal(made, local(2))
+
+
+def test_no_room() -> None:
+    with es.RayFleet(1, cpus=100, timeout=0.5) as fleet:
+        made = strategy(fleet=fleet)
+        with pytest.raises(errors.FleetError, match=r"No worker has come up within timeout=0\.5 s\. 1 with cpus=100"):
+            made.step()
+
+
+@pytest.mark.parametrize("how", [{"workers": 0}, {"lost": "keep"}, {"patience": 0.5}, {"cpus": -1}, {"members": 0}])
+def test_bad_arguments(how: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidArgument, match="expected"):
+        es.RayFleet(**{"workers": 1, **how})
+
+
+def test_parts_that_are_out() -> None:
+    work = Work(module.deque(range(20)))
+    slow, quick = Worker(0, None, None), Worker(1, None, None)
+    for worker in (slow, quick):
+        worker.parts, worker.work = work.take(2), work
+    assert (slow.parts, quick.parts) == ([0, 1], [2, 3])
+    work.made[0] = [1.0]
+    assert work.repeat(slow) == [1]
+    assert work.repeat(slow) == []  # a second one has it
+    assert work.take_back(slow) == []
+    assert work.take_back(quick) == [2, 3]
+    assert work.queue[0] == 2
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(errors.MissingExtra, match=r"pip install 'flipout\[ray\]'"):
+        es.RayFleet(2)
