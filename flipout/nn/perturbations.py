@@ -1,7 +1,7 @@
 """A layer's Parameters as one call sees them."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -70,7 +70,7 @@ class Perturbations:
         """`product` for many inputs, one after the other; biases may be perturbed or missing."""
         own = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
         given = [bias.to(self.dtype) for bias in own if bias is not None]
-        plain = _sum(given) if given else None
+        plain = reduce(torch.add, given) if given else None
         if weight in self:
             product = self.layer.plan.scheme.bound(op, plain, self.matrix(weight))
         else:
@@ -79,7 +79,7 @@ class Perturbations:
         vectors = [self.vector(bias) for bias in biases if bias in self]
         if not vectors:
             return product
-        vector = _sum(vectors)
+        vector = reduce(torch.add, vectors)
         return lambda x: product(x) + vector
 
     def vector(self, name: str) -> Tensor:
@@ -97,10 +97,3 @@ class Perturbations:
         shape = [1] * y.dim()
         shape[0], shape[op.out_dim] = vector.shape
         return y + vector.view(shape)
-
-
-def _sum(terms: list[Tensor]) -> Tensor:
-    first, *others = terms
-    for other in others:
-        first = first + other
-    return first

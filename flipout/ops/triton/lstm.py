@@ -45,7 +45,12 @@ class FusedLSTM(torch.autograd.Function):
     """What `ops.lstm.FlippedLSTM` computes, of its arguments. It keeps the sequences of h, c and gates for backward."""
 
     @staticmethod
-    def forward(
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.cuda.device_of(given[0]):
+            return FusedLSTM._forward(ctx, *given)
+
+    @staticmethod
+    def _forward(
         ctx: Any,
         x: Tensor,
         h: Tensor,
@@ -60,22 +65,6 @@ class FusedLSTM(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.biased = bias is not None
         ctx.how = {"REVERSE": reverse, "ALIVE": alive is not None}
-        with torch.cuda.device_of(x):
-            return FusedLSTM._forward(ctx, x, h, c, mean, delta, bias, r, s, alive)
-
-    @staticmethod
-    def _forward(
-        ctx: Any,
-        x: Tensor,
-        h: Tensor,
-        c: Tensor,
-        mean: Tensor,
-        delta: Tensor,
-        bias: Tensor | None,
-        r: Tensor,
-        s: Tensor,
-        alive: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
         (count, steps, _), width = x.shape, h.shape[-1]
         x = x if x.stride(-1) == 1 else x.contiguous()
         signs = x.new_empty(count, width, dtype=torch.uint8)
