@@ -63,7 +63,7 @@ _PAPER: dict[str, Any] = {
     "precision": "bf16",
 }
 # A network of four times the arithmetic.
-_LARGE_PAPER = {**_PAPER, "repeats": 10, "large_repeats": 3}
+_LARGE_PAPER = {**_PAPER, "draws": 50, "repeats": 10, "large_repeats": 4}
 
 VARIANCE_LSTM = Experiment(
     name="variance-lstm",
