@@ -72,12 +72,19 @@ class Captured:
                 self.result = self.function(*self.held)
         except RuntimeError as error:
             torch.cuda.synchronize()
+            _end_capture()
             self.capturable = False
             why = str(error).strip().partition("\n")[0]
             warnings.warn(f"flipout.capture: it cannot be captured, and runs as it is: {why}", stacklevel=3)
             return False
         self.graph = graph
         return True
+
+
+def _end_capture() -> None:
+    """torch's generator believes itself captured, and refuses to draw, until a capture comes to its end."""
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros((), device="cuda")
 
 
 def capture(function: Callable[..., Any]) -> Captured:

@@ -261,6 +261,9 @@ def test_what_cannot_be_captured_runs_as_it_is_and_says_so() -> None:
                 assert captured(x).tolist() == [2.0, 2.0]
         else:
             assert captured(x).tolist() == [2.0, 2.0]
+    with torch.random.fork_rng():
+        drawn = [torch.manual_seed(1) and torch.rand(3, device="cuda").tolist() for _ in range(2)]
+    assert drawn[0] == drawn[1]  # torch draws on, as before
 
 
 # Recurrent layers --------------------------------------------------------------------------------------------------

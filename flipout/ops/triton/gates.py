@@ -224,7 +224,7 @@ def fill(
     if TRANSPOSED:
         tile = tile.T
     filled = (i < padded_rows)[:, None] & (j < padded)[None, :]
-    at = (tl.program_id(2) * padded_rows.to(INDEX) + i) * padded
+    at = (tl.program_id(2).to(INDEX) * padded_rows + i) * padded
     tl.store(out + at[:, None] + j[None, :], tile, mask=filled)
 
 
