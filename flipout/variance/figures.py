@@ -20,8 +20,8 @@ def figure(measurements: Measurements, path: str | os.PathLike[str] | None, pred
     names = list(dict.fromkeys(r.parameter for r in measurements))
     if not names:
         raise InvalidArgument("plot: there are no records; the selection leaves none.")
-    columns = min(len(names), _COLUMNS)
-    rows = math.ceil(len(names) / columns)
+    rows = math.ceil(len(names) / _COLUMNS)
+    columns = math.ceil(len(names) / rows)
     made = Figure(figsize=(3.4 * columns + 0.6, 3.1 * rows + 0.5), layout="constrained")
     grid = made.subplots(rows, columns, squeeze=False, sharex=True)
     fits = {(fit.parameter, fit.scheme): fit for fit in measurements.fit()} if _can_fit(measurements) else {}
