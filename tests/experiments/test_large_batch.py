@@ -183,7 +183,7 @@ def test_the_paper_preset_is_the_papers_setting(name):
     config = EXPERIMENTS[name].config("paper")
     assert isinstance(config, LargeBatchConfig)
     own = config.training
-    assert (own.batch, own.learning_rate, own.kl_weight, own.prior, own.std) == (8192, 3e-3, 0.1, 1.0, None)
+    assert (own.batch, own.learning_rate, own.kl_weight, own.prior) == (8192, 3e-3, 0.1, 1.0)
     assert (own.data, own.embedded, own.hidden, own.width, config.seeds) == ("mnist", False, (512, 512), 1.0, 5)
     assert ("local_reparam" in config.schemes) == (own.network == "fc")
 
