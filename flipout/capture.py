@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from .errors import InvalidArgument
 
@@ -13,32 +14,38 @@ _FIRST = 2  # calls before the capture, in which torch and Triton make their han
 
 
 class Captured:
-    """A function of tensors that becomes a CUDA graph at its third call. Its results are valid until the next call."""
+    """A function of tensors, in tuples or not, that becomes a CUDA graph at its third call. Its results are valid until
+    the next call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.graph: torch.cuda.CUDAGraph | None = None
         self.calls = 0
         self.capturable = torch.cuda.is_available()
-        self.held: tuple[Tensor, ...] = ()
+        self.held: list[Tensor | None] = []
+        self.layout: Any = None
         self.result: Any = None
 
-    def __call__(self, *tensors: Tensor) -> Any:
-        for tensor in tensors:
-            if not isinstance(tensor, Tensor):
+    def __call__(self, *given: Any) -> Any:
+        parts, layout = tree_flatten(given)
+        for part in parts:
+            if not isinstance(part, Tensor | None):
                 raise InvalidArgument(
-                    f"a captured function was given {type(tensor).__name__} {tensor!r:.40}; expected tensors, since a "
-                    "graph keeps every other value of its capture. Make it a tensor, or let the function close over it."
+                    f"a captured function was given {type(part).__name__} {part!r:.40}; expected tensors (or None), in "
+                    "tuples or not, since a graph keeps every other value of its capture. Make it a tensor, or let the "
+                    "function close over it."
                 )
-        if not self.capturable or not all(tensor.is_cuda for tensor in tensors) or self._other(tensors):
-            return self.function(*tensors)
+        on_device = all(part is None or part.is_cuda for part in parts)
+        if not self.capturable or not on_device or self._other(parts, layout):
+            return self.function(*given)
         if self.calls < _FIRST:
-            return self._first(tensors)
-        if self.graph is None and not self._capture(tensors):
-            return self.function(*tensors)
+            return self._first(given)
+        if self.graph is None and not self._capture(parts, layout):
+            return self.function(*given)
         assert self.graph is not None
-        for held, given in zip(self.held, tensors, strict=True):
-            held.copy_(given)
+        for held, part in zip(self.held, parts, strict=True):
+            if held is not None:
+                held.copy_(part)
         self.graph.replay()
         return self.result
 
@@ -47,29 +54,28 @@ class Captured:
         if self.graph is not None:
             torch.cuda.synchronize()
             self.graph.reset()
-            self.graph, self.result, self.held, self.calls = None, None, (), 0
+            self.graph, self.result, self.held, self.calls = None, None, [], 0
             torch.cuda.empty_cache()
 
-    def _other(self, tensors: tuple[Tensor, ...]) -> bool:
+    def _other(self, parts: list[Tensor | None], layout: Any) -> bool:
         """Whether the graph is one for other shapes: a last, short batch, say."""
-        own = [(tensor.shape, tensor.dtype) for tensor in tensors]
-        return self.graph is not None and own != [(tensor.shape, tensor.dtype) for tensor in self.held]
+        return self.graph is not None and (layout != self.layout or _kinds(parts) != _kinds(self.held))
 
-    def _first(self, tensors: tuple[Tensor, ...]) -> Any:
+    def _first(self, given: tuple[Any, ...]) -> Any:
         self.calls += 1
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            result = self.function(*tensors)
+            result = self.function(*given)
         torch.cuda.current_stream().wait_stream(side)
         return result
 
-    def _capture(self, tensors: tuple[Tensor, ...]) -> bool:
-        self.held = tuple(tensor.clone() for tensor in tensors)
+    def _capture(self, parts: list[Tensor | None], layout: Any) -> bool:
+        self.held, self.layout = [None if part is None else part.clone() for part in parts], layout
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                self.result = self.function(*self.held)
+                self.result = self.function(*tree_unflatten(self.held, layout))
         except RuntimeError as error:
             torch.cuda.synchronize()
             _end_capture()
@@ -81,6 +87,10 @@ class Captured:
         return True
 
 
+def _kinds(parts: list[Tensor | None]) -> list[tuple | None]:
+    return [None if part is None else (part.shape, part.dtype) for part in parts]
+
+
 def _end_capture() -> None:
     """torch's generator believes itself captured, and refuses to draw, until a capture comes to its end."""
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -88,10 +98,11 @@ def _end_capture() -> None:
 
 
 def capture(function: Callable[..., Any]) -> Captured:
-    """`function(*tensors)`, replayed as one CUDA graph from its third call on; elsewhere it is simply called.
+    """`function(*inputs)`, replayed as one CUDA graph from its third call on; elsewhere it is simply called.
 
     A training step with all it does: zero_grad, forward, backward, and the optimiser (`capturable=True` where it has
-    that). Inputs are copied in; numbers that change, a learning rate say, have to be tensors. Results, and the
+    that). Inputs are tensors or None, in tuples or not, and are copied in; numbers that change, a learning rate say,
+    have to be tensors. Results, and the
     gradients it leaves, are overwritten by the next call. Inputs of other shapes are served without the graph.
     """
     return Captured(function)

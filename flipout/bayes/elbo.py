@@ -1,18 +1,19 @@
 """The evidence lower bound as a loss: the right scale for every way to split a batch."""
 
 import math
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
-from ..nn.contexts import sampling
+from ..nn.contexts import counted, perturbed_layers, sampling
 from ..random import transformed
-from .kl import kl, one_draw
+from .kl import kl, one_draw, with_priors
 from .likelihoods import likelihood_of
 
 
@@ -45,9 +46,10 @@ class ELBO(nn.Module):
 
     `likelihood` is 'categorical', 'gaussian', 'bernoulli', 'poisson', one of `flipout.bayes.likelihoods`, or a function
     (output, target) → log-likelihoods (N, …), of which each example has the sum of its own. `num_data` is the number of
-    examples in the training set. `kl_weight` is a number (the paper's experiments have 0.1) or a function of the step.
-    `batch_dim` is the example's dimension in the targets. Parameters of the likelihood are this module's: optimise
-    `elbo.parameters()`. `check` refuses a loss that is not finite, which makes a GPU wait.
+    examples in the training set, of the kind that `batch_dim` counts: tokens, where targets were flattened.
+    `kl_weight` is a number (the paper's experiments have 0.1) or a function of the step. `batch_dim` is the example's
+    dimension in the targets. Parameters of the likelihood are this module's: optimise `elbo.parameters()`. `check`
+    refuses a loss that is not finite, which makes a GPU wait.
     """
 
     def __init__(
@@ -61,20 +63,29 @@ class ELBO(nn.Module):
         check: bool = True,
     ) -> None:
         super().__init__()
-        if not isinstance(num_data, int) or isinstance(num_data, bool) or num_data < 1:
+        if not isinstance(num_data, Integral) or isinstance(num_data, bool) or num_data < 1:
             raise InvalidArgument(
                 f"ELBO(num_data={num_data!r}): expected the number of examples in the training set, len(dataset). The "
                 "KL counts once for all of them, so without it its scale would be wrong."
             )
         if not callable(kl_weight):
             _check_weight("ELBO(kl_weight=…)", kl_weight)
+        found = with_priors(model)
         self.model, self.likelihood = model, likelihood_of(likelihood)
-        self.num_data, self.kl_weight, self.batch_dim, self.check = num_data, kl_weight, batch_dim, check
+        self.num_data, self.kl_weight, self.batch_dim, self.check = int(num_data), kl_weight, batch_dim, check
         parallel = isinstance(model, nn.parallel.DistributedDataParallel)
         if parallel and isinstance(self.likelihood, nn.Module) and any(True for _ in self.likelihood.parameters()):
             raise Unsupported(
                 f"ELBO(DistributedDataParallel(…), {likelihood!r}): the likelihood's Parameters would not be "
                 "synchronised. Wrap the other way round: DistributedDataParallel(ELBO(model, …))."
+            )
+
+        alone = parallel and model.find_unused_parameters
+        if alone and any(one.prior is not None and one.prior.learned for one in found):
+            raise Unsupported(
+                "ELBO(DistributedDataParallel(…, find_unused_parameters=True), …) with a learned prior: only the KL "
+                "uses its Parameters, and data parallelism takes them for unused. Wrap the other way round: "
+                "DistributedDataParallel(ELBO(model, …))."
             )
 
     def forward(self, x: Any, target: Any, *, batch: float | None = None, step: int | None = None) -> Terms:
@@ -87,9 +98,9 @@ class ELBO(nn.Module):
         weight = self._weight(step)
         with self._draw():
             output = self.model(*x) if isinstance(x, tuple) else self.model(x)
-            divergence = kl(self.model)
+            divergence, seen = kl(self.model), None if transformed() else counted(self.model)
         each = self.likelihood(output, target)
-        examples = self._count(each, target)
+        examples = self._count(each, target, seen)
         log_likelihood = each.sum(dtype=torch.promote_types(each.dtype, torch.float32))
         if batch is not None and not (isinstance(batch, Real) and 0 < float(batch) < math.inf):
             raise InvalidArgument(f"batch={batch!r}: expected the number of examples of the whole step, > 0.")
@@ -101,7 +112,8 @@ class ELBO(nn.Module):
     def _draw(self) -> AbstractContextManager[None]:
         """A draw in eval mode too: at the mean weights it would be no bound."""
         held = one_draw(self.model)
-        return sampling(self.model) if isinstance(held, nullcontext) and not self.model.training else held
+        training = all(layer.training for layer in perturbed_layers(self.model).values())
+        return sampling(self.model) if isinstance(held, nullcontext) and not training else held
 
     def _weight(self, step: int | None) -> float:
         if not callable(self.kl_weight):
@@ -112,7 +124,7 @@ class ELBO(nn.Module):
         _check_weight(f"kl_weight({step})", weight)
         return weight
 
-    def _count(self, each: Any, target: Any) -> int:
+    def _count(self, each: Any, target: Any, seen: int | None) -> int:
         dim = self.batch_dim
         if not isinstance(each, Tensor) or each.dim() <= dim:
             given = f"a tensor of shape {tuple(each.shape)}" if isinstance(each, Tensor) else repr(type(each))
@@ -127,6 +139,18 @@ class ELBO(nn.Module):
             )
         if not each.shape[dim]:
             raise InvalidInput("ELBO of a batch without examples. Leave it out.")
+        if seen is not None and each.shape[dim] != seen and seen in each.shape:
+            raise InvalidInput(
+                f"Log-likelihoods of shape {tuple(each.shape)}, so {each.shape[dim]} examples in dimension {dim}; the "
+                f"model's layers saw {seen} examples. Say where they are: ELBO(…, batch_dim={each.shape.index(seen)})."
+            )
+        if each.shape[dim] > self.num_data:
+            warnings.warn(
+                f"A batch of {each.shape[dim]} with num_data={self.num_data}: that is the number of examples in the "
+                "training set, len(dataset), and not of batches.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         return each.shape[dim]
 
     def _check_finite(self, terms: Terms) -> None:

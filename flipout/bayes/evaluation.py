@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InvalidInput
+from ..extras import extra
 from . import figures
 
 Array = NDArray[np.float64]
@@ -64,16 +65,20 @@ class Selective:
 
 def evaluate(probabilities: Tensor, target: Tensor, bins: int = 15) -> Scores:
     """Scores of `predict(…).mean`, (N, classes), or (N,) for the second of two classes; targets are (N,)."""
-    from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
-
+    metrics = extra("sklearn.metrics", "evaluate", "experiments")
     p, y = _classes(probabilities, target)
     labels = np.arange(p.shape[1])
     return Scores(
-        accuracy=float(accuracy_score(y, p.argmax(1))),
-        nll=float(log_loss(y, p, labels=labels)),
-        brier=float(brier_score_loss(y, p, labels=labels, scale_by_half=False)),  # pyright: ignore[reportArgumentType]
+        accuracy=float(metrics.accuracy_score(y, p.argmax(1))),
+        nll=_nll(p, y, torch.finfo(probabilities.dtype).tiny),
+        brier=float(metrics.brier_score_loss(y, p, labels=labels, scale_by_half=False)),
         ece=reliability(probabilities, target, bins).ece,
     )
+
+
+def _nll(p: Array, y: NDArray[np.int64], tiny: float) -> float:
+    """A probability of 0 counts as the least that its dtype has; scikit-learn's log_loss would clip far sooner."""
+    return float(-np.log(np.maximum(p[np.arange(len(y)), y], tiny)).mean())
 
 
 def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliability:
@@ -91,11 +96,11 @@ def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliab
 
 def ood_auroc(inside: Tensor, outside: Tensor) -> float:
     """The probability that an uncertainty is larger outside of the known data than inside: 1 is best, 0.5 is chance."""
-    from sklearn.metrics import roc_auc_score
-
     known, unknown = _numbers(inside, "inside"), _numbers(outside, "outside")
     labels = np.concatenate((np.zeros(len(known)), np.ones(len(unknown))))
-    return float(roc_auc_score(labels, np.concatenate((known, unknown))))
+    return float(
+        extra("sklearn.metrics", "ood_auroc", "experiments").roc_auc_score(labels, np.concatenate((known, unknown)))
+    )
 
 
 def selective(uncertainty: Tensor, correct: Tensor) -> Selective:
@@ -116,7 +121,8 @@ def _classes(probabilities: Tensor, target: Tensor) -> tuple[Array, NDArray[np.i
     if p.dim() != 2 or y.shape != p.shape[:1] or not len(y) or y.is_floating_point():
         raise InvalidInput(
             f"Probabilities of shape {tuple(probabilities.shape)} and targets of shape {tuple(target.shape)}, "
-            f"{target.dtype}; expected (N, classes) and whole numbers (N,), N ≥ 1."
+            f"{target.dtype}; expected (N, classes) and whole numbers (N,), N ≥ 1. Where examples have "
+            "several targets: probabilities.flatten(0, 1), target.flatten()."
         )
     total = p.sum(1)
     if not bool(((p >= 0).all(1) & ((total - 1).abs() < 1e-3)).all()):
@@ -130,7 +136,11 @@ def _classes(probabilities: Tensor, target: Tensor) -> tuple[Array, NDArray[np.i
 
 
 def _numbers(given: Tensor, name: str) -> Array:
+    if not isinstance(given, Tensor):
+        raise InvalidInput(f"{name} of {type(given)}; expected a tensor (N,), such as predict(…).epistemic.")
     made = given.detach().double().cpu()
-    if made.dim() != 1 or not len(made) or not bool(made.isfinite().all()):
-        raise InvalidInput(f"{name} of shape {tuple(given.shape)}; expected finite numbers (N,), N ≥ 1.")
+    if made.dim() != 1 or not len(made):
+        raise InvalidInput(f"{name} of shape {tuple(given.shape)}; expected numbers (N,), N ≥ 1.")
+    if not bool(made.isfinite().all()):
+        raise InvalidInput(f"{name}: {int((~made.isfinite()).sum())} of {len(made)} are infinite or not a number.")
     return made.numpy()

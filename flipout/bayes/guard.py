@@ -44,6 +44,9 @@ class Guard:
             for j, p in enumerate(group["params"])
             if p.grad is not None
         }
+        if loss is not None and not isinstance(loss, Tensor):
+            raise InvalidArgument(f"guard.step of {type(loss)}: expected the loss, a tensor: guard.step(terms.loss).")
+        gradients = {name: g.coalesce().values() if g.is_sparse else g for name, g in gradients.items()}
         checked = [*gradients.values(), *([] if loss is None else [loss])]
         if not checked or not self._anywhere([~tensor.isfinite().all() for tensor in checked]):
             self.optimizer.step()

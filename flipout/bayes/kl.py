@@ -27,6 +27,12 @@ def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
     """Parameter → its part of `kl`."""
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
         raise InvalidArgument(f"kl(samples={samples!r}): expected a number of Monte Carlo samples ≥ 1.")
+    found = with_priors(model)
+    with one_draw(model):
+        return {posterior.name: _term(posterior, samples) for posterior in found}
+
+
+def with_priors(model: nn.Module) -> list[Posterior]:
     found = posteriors(model)
     lacking = [posterior.name for posterior in found if posterior.prior is None]
     if lacking:
@@ -35,8 +41,7 @@ def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
             "has no KL. Name one when the model is made: "
             "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))."
         )
-    with one_draw(model):
-        return {posterior.name: _term(posterior, samples) for posterior in found}
+    return found
 
 
 def one_draw(model: nn.Module) -> AbstractContextManager[None]:

@@ -55,8 +55,11 @@ class Categorical(Likelihood):
             raise InvalidInput(f"Categorical(dim={self.dim}): output of shape {given} has no such dimension.")
         if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
             raise InvalidInput(f"Categorical: targets of dtype {target.dtype}; expected classes: target.long().")
+        if output.dim() < 2:
+            raise InvalidInput(f"Categorical: output of shape {given}; expected (N, classes), or more dimensions.")
         logits = _wide(output).movedim(self.dim, -1)
-        _check_shapes("Categorical", output, target, logits.shape[:-1], f"classes in dimension {self.dim}")
+        other = " (elsewhere: Categorical(dim=1))" if output.dim() > 2 else ""
+        _check_shapes("Categorical", output, target, logits.shape[:-1], f"classes in dimension {self.dim}{other}")
         flat = logits.flatten(0, -2), target.long().flatten()
         return -F.cross_entropy(*flat, reduction="none", ignore_index=self.ignore).view(target.shape)
 
@@ -108,7 +111,7 @@ class Gaussian(Likelihood):
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
         _check_shapes("Gaussian", output, target, output.shape, "one mean for each target")
         mean = _wide(output)
-        log_std = self.log_std.to(mean)
+        log_std = self._log_std(mean)
         scaled = (target.to(mean) - mean) * (-log_std).exp()
         return -(scaled.square() + _LOG_2PI) / 2 - log_std
 
@@ -116,7 +119,16 @@ class Gaussian(Likelihood):
         return _wide(output)
 
     def noise(self, mean: Tensor) -> Tensor:
-        return (2 * self.log_std.to(mean)).exp().expand_as(mean)
+        return (2 * self._log_std(mean)).exp().expand_as(mean)
+
+    def _log_std(self, mean: Tensor) -> Tensor:
+        own = zip(self.log_std.shape[::-1], mean.shape[::-1], strict=False)
+        if self.log_std.dim() > mean.dim() or any(size not in (1, full) for size, full in own):
+            raise InvalidInput(
+                f"Gaussian: std of shape {tuple(self.log_std.shape)} and output of shape {tuple(mean.shape)}; expected "
+                "a std that broadcasts to the output, such as one for each of its features."
+            )
+        return self.log_std.to(mean)
 
 
 class Poisson(Likelihood):
@@ -155,6 +167,11 @@ def likelihood_of(given: Any) -> Any:
         raise InvalidArgument(
             f"likelihood={given!r}: expected one of {sorted(_BY_NAME)}, one of flipout.bayes.likelihoods, or a "
             "function (output, target) → log-likelihoods of shape (N, …)."
+        )
+    if isinstance(given, nn.modules.loss._Loss):
+        raise InvalidArgument(
+            f"likelihood={given!r}: that is a loss, and would be maximised. Use a name such as 'categorical', or a "
+            "function (output, target) → minus that loss, with reduction='none'."
         )
     return given
 

@@ -41,14 +41,17 @@ class Moments:
         self.count += len(apart)
 
     def standard_error(self) -> Tensor:
-        """Of the mean m: √(B/(B−1) Σ_b (S_b − n_b m)²) / n, with S_b the sum over the n_b samples of base b."""
+        """Of the mean m, by the jackknife over the B bases: √((B−1)/B Σ_b ((S_b − n_b m) / (1 − n_b/n))²) / n, with S_b
+        the sum over the n_b samples of base b. The last base may have fewer than the others."""
         total = self.sums["sum"]
         if self.bases < 2:
             return torch.full_like(total, torch.nan)
-        mean, part = total / self.count, self._open()
-        weighted = self.group * (total - part) + self.count % self.group * part
-        spread = self.sums["base squares"] + part.square() - 2 * mean * weighted + mean.square() * self._sizes
-        return (spread.clamp_min(0) * (self.bases / (self.bases - 1))).sqrt() / self.count
+        mean, part, (full, rest) = total / self.count, self._open(), divmod(self.count, self.group)
+        expected = self.group * mean
+        whole = self.sums["base squares"] - 2 * expected * (total - part) + full * expected.square()
+        spread = whole.clamp_min(0) / (1 - self.group / self.count) ** 2
+        spread = spread + ((part - rest * mean) / (1 - rest / self.count)).square()
+        return (spread * ((self.bases - 1) / self.bases)).sqrt() / self.count
 
     def variance(self) -> Tensor:
         """Of one sample. Those of a base are correlated, so it is put together from within and between the bases."""

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ..draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
-from ..nn.contexts import hold, in_eval, perturbed_layers, using
+from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers, using
 from ..variance.student import t_quantile
-from .likelihoods import Likelihood, likelihood_of
+from .likelihoods import Categorical, Gaussian, Likelihood, likelihood_of
 from .moments import Moments
 
 _FIRST = 32  # samples before samples="auto" looks for the first time
@@ -62,7 +62,7 @@ def predict(
     seed: int | Tensor | None = None,
     tolerance: float = 0.01,
     most: int = 4096,
-    batch_dim: int = 0,
+    batch_dim: int | tuple[int, int] = 0,
 ) -> Prediction:
     """Predict with `samples` draws of the weights, the model in eval mode.
 
@@ -71,8 +71,8 @@ def predict(
     that each sample is one function (they are kept, as with `keep`). At most `chunk` rows pass through the model at
     once. Every `group` samples have a fresh base, and the standard error is clustered by base. 'auto' doubles the
     samples until the largest standard error is at most `tolerance`, or there are `most` of them. `batch_dim` is the
-    example's dimension in inputs and output. The answer depends on the seed (one number of torch's generator where none
-    is given), not on the chunk.
+    example's dimension in inputs and output, or a pair for either; in the answer it is always the first. The answer
+    depends on the seed (one number of torch's generator where none is given), not on the chunk.
     """
     fold = _Fold(model, x, likelihood, joint, chunk, group, batch_dim, seed)
     automatic = samples == "auto"
@@ -127,20 +127,32 @@ class _Fold:
         joint: bool,
         chunk: int,
         group: int,
-        batch_dim: int,
+        batch_dim: int | tuple[int, int],
         seed: int | Tensor | None,
     ) -> None:
         for name, value in (("chunk", chunk), ("group", group)):
             _check_count(name, value)
-        layers = perturbed_layers(model).values()
+        layers = list(perturbed_layers(model).values())
         noise = [distribution for layer in layers for distribution in layer.plan.distributions.values()]
+        if likelihood == "gaussian":
+            raise InvalidArgument(
+                "predict(likelihood='gaussian'): how large is the noise? Give the likelihood that was trained, "
+                "elbo.likelihood, or flipout.bayes.likelihoods.Gaussian(std)."
+            )
         self.likelihood: Likelihood | None = None if likelihood is None else likelihood_of(likelihood)
+        if isinstance(self.likelihood, nn.Module) and not isinstance(self.likelihood, Likelihood):
+            raise InvalidArgument(
+                f"predict(likelihood=…): a {type(self.likelihood).__name__} given; expected a likelihood, such as that "
+                "of an ELBO, elbo.likelihood."
+            )
         if self.likelihood is not None and not isinstance(self.likelihood, Likelihood):
             raise InvalidArgument(
                 f"predict(likelihood={likelihood!r}): a function does not say what is expected of a target; use one of "
                 "flipout.bayes.likelihoods, or None for the output itself."
             )
-        self.model, self.x, self.group, self.batch_dim = model, x if isinstance(x, tuple) else (x,), group, batch_dim
+        self.model, self.x, self.group, self.layer = model, x if isinstance(x, tuple) else (x,), group, layers[0]
+        self.batch_dim, self.out_dim = (batch_dim, batch_dim) if isinstance(batch_dim, int) else batch_dim
+        self.likelihood = _moved(self.likelihood, self.out_dim)
         self.inputs = self._count()
         # Flipping needs symmetry. Without it every sample forms its weights, so all inputs share them.
         self.scheme = "flipout" if all(distribution.symmetric for distribution in noise) else "independent"
@@ -185,14 +197,36 @@ class _Fold:
             else (sample * self.inputs + block.start, 1, self.group * self.inputs)
         )
         with hold(self.model, seed=self.seed, first=first, rows=each, group=group):
+            held_draw(self.layer)[0].count(rows, f"predict(batch_dim={dim})")
             made = self.model(*parts)
+        dim = self.out_dim
         if not isinstance(made, Tensor) or made.dim() <= dim or made.shape[dim] != rows:
             given = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else repr(type(made))
             raise InvalidInput(
                 f"predict: the model returned {given} for {rows} rows; expected a tensor with the rows in "
-                f"dimension {dim}."
+                f"dimension {dim} (batch_dim=(of the inputs, of the output) where they differ). A model that returns "
+                "more than its output: wrap it in one that does not, and convert that."
             )
         return made.movedim(dim, 0).unflatten(0, (count, block.length))
+
+
+def _moved(likelihood: Likelihood | None, dim: int) -> Likelihood | None:
+    """The likelihood of an output whose dimension `dim` was moved to the front."""
+    if not dim:
+        return likelihood
+    if isinstance(likelihood, Categorical) and likelihood.dim != -1:
+        if likelihood.dim < 0:
+            raise InvalidArgument(
+                f"predict(batch_dim={dim}) with Categorical(dim={likelihood.dim}): count the dimension of the classes "
+                "from the front, or put them last."
+            )
+        return Categorical(likelihood.dim + (likelihood.dim < dim), likelihood.ignore)
+    if isinstance(likelihood, Gaussian) and likelihood.log_std.dim() > 1:
+        raise InvalidArgument(
+            f"predict(batch_dim={dim}) with a Gaussian std of shape {tuple(likelihood.log_std.shape)}: expected a "
+            "number, or one for each feature of the last dimension."
+        )
+    return likelihood
 
 
 def _gathered(found: list[Moments], levels: list[float], keep: bool) -> Prediction:

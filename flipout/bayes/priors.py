@@ -124,7 +124,7 @@ class LogUniform(_OfNumbers, ClosedForm):
 
     def kl(self, mean: Tensor, std: Tensor, numbers: dict[str, Tensor]) -> Tensor:
         tiny = torch.finfo(mean.dtype).tiny  # log α at W̄ = 0, where nothing is left of it
-        log_alpha = 2 * std.log() - mean.square().clamp_min(tiny).log()
+        log_alpha = 2 * (std.log() - mean.abs().clamp_min(tiny).log())
         k1, k2, k3 = 0.63576, 1.87320, 1.48695
         return k1 * torch.sigmoid(-k2 - k3 * log_alpha) + torch.nn.functional.softplus(-log_alpha) / 2
 

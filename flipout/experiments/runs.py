@@ -146,7 +146,8 @@ def opened(
         raise RunError(f"{folder} cannot be made ({error.strerror}): choose another folder with --out.") from error
     with _alone(folder):
         _check(folder, settings, resume)  # again: another process may have been here just before
-        if not (folder / CONFIG).exists():
+        new = not (folder / CONFIG).exists()
+        if new:
             write_whole(folder / CONFIG, to_json(settings))
         past = folder / ENVIRONMENT
         sessions = _read(past)["sessions"] if past.exists() else []
@@ -157,8 +158,14 @@ def opened(
         run.forget_unfinished()
         try:
             yield run
+        except Exception:
+            if new and not any((folder / "pieces").glob("*")):  # nothing to go on with
+                for name in (ENVIRONMENT, METRICS, CONFIG):
+                    (folder / name).unlink(missing_ok=True)
+            raise
         finally:
-            run.spend()
+            if (folder / CONFIG).exists():
+                run.spend()
             if board is not None:
                 board.close()
 

@@ -171,6 +171,14 @@ def held_draw(layer: Perturbed) -> tuple[Draw, Keys]:
     return held.draw, held.keys[layer.plan]
 
 
+def counted(model: nn.Module) -> int | None:
+    """How many examples the draw of the last forward pass had, or the held one; None where nobody counted them."""
+    plan = next(iter(perturbed_layers(model).values())).plan
+    if plan.held is not None and plan.held.draw is not None:
+        return plan.held.draw.examples
+    return next((root.examples for root, _ in plan.roots if root.examples is not None), None)
+
+
 def example_weights(layer: nn.Module) -> dict[str, Tensor]:
     """name → (N, *shape): the Parameters that each example of the held batch really sees."""
     if not isinstance(layer, Perturbed):

@@ -13,6 +13,7 @@ from ..ops import recurrent as ops
 from ..ops.linear import Linear
 from ..ops.recurrent import Scan, State
 from ..ops.sequences import Sequences, check_shapes, traverse
+from ..random import transformed
 from ..schemes import Shared
 from .base import Perturbed
 from .perturbations import Perturbations
@@ -67,7 +68,7 @@ class Recurrent(_Stepping, nn.RNNBase):
         dtype = self.compute_dtype(data, self.weight_ih_l0)
         state = self._state(sequences, hx, dtype)
         noise = self.perturbations(sequences.x, dtype)
-        if isinstance(self.plan.scheme, Shared):
+        if isinstance(self.plan.scheme, Shared) and not transformed():
             return self._by_torch(noise, input, hx)
         y, last = traverse(self, sequences.x.to(dtype), state, sequences.alive, _Directions(self, noise))
         if self.promotes and data.device.type == "cpu":
@@ -82,6 +83,12 @@ class Recurrent(_Stepping, nn.RNNBase):
             raise InvalidInput(
                 f"{self.label}: input of shape {tuple(data.shape)}; expected {layout}, (time, {self.input_size}) for "
                 "one sequence, or a PackedSequence of such."
+            )
+        if isinstance(input, PackedSequence) and int(input.batch_sizes.sum()) != len(data):
+            raise InvalidInput(
+                f"{self.label}: a PackedSequence of {len(data)} rows with batch_sizes for "
+                f"{int(input.batch_sizes.sum())}; expected as many. Make it with "
+                "torch.nn.utils.rnn.pack_padded_sequence or pack_sequence."
             )
         time = 1 if self.batch_first and data.dim() == 3 else 0
         if not isinstance(input, PackedSequence) and not data.shape[time]:

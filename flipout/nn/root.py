@@ -88,6 +88,7 @@ class Root:
     draw: Draw | None = None
     span: Span | None = None
     in_backward: bool = False  # the running forward pass is a recomputation
+    examples: int | None = None  # of the last forward pass
     holds: int = 0  # `hold` contexts that are open on layers of this root
     spans: list[Span] = field(default_factory=list)
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
@@ -164,6 +165,7 @@ class Root:
     def _finish(self) -> None:
         if self.span is not None:
             self.span.close()
+        self.examples = None if self.draw is None else self.draw.examples
         self.draw = self.span = None
 
     def current(self, device: torch.device) -> Draw | None:

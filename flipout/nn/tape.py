@@ -38,8 +38,7 @@ def decided(decide: Callable[[], Any]) -> Any:
 def checkpoint(function: Callable, *args: Any, use_reentrant: bool = False, **kwargs: Any) -> Any:
     """`torch.utils.checkpoint.checkpoint`, whose recomputation sees the draws of its forward.
 
-    torch's own serves as long as each backward follows its forward; this one also where several forward passes wait
-    for their backward.
+    torch's own finds them by autograd's numbering, and says where it cannot; this one carries them along.
     """
     tape = Tape()
 

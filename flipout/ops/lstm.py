@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import Unsupported
+
 aten = torch.ops.aten
 
 
@@ -53,8 +55,8 @@ class FlippedLSTM(torch.autograd.Function):
         return y, states[-1].clone(), cells[-1].clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_double_backward()
         with torch.autocast(grads[0].device.type, enabled=False):
             return FlippedLSTM._backward(ctx, *grads)
 
@@ -86,6 +88,16 @@ class FlippedLSTM(torch.autograd.Function):
         ddelta = _outer(turned, before * s) if needs[4] else None
         dbias = dgates.sum((0, 1)) if ctx.biased and needs[5] else None
         return dx, dh, dc, dmean, ddelta, dbias, None, None, None
+
+
+def refuse_double_backward() -> None:
+    """torch's own decorator for this refuses too late, and not at all where the first gradient is a constant."""
+    if torch.is_grad_enabled():
+        raise Unsupported(
+            "The LSTM of flipout in single and half precision has its backward pass written out, which cannot be "
+            "differentiated itself (create_graph=True). Use double precision, or do the forward pass inside of "
+            "`with flipout.backend.using('eager'):`."
+        )
 
 
 def _slopes(gates: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:

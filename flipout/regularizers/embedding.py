@@ -19,7 +19,7 @@ class EmbeddingDropout(nn.Embedding):
         (self.p,) = probabilities(self, p=p)
 
     def forward(self, input: Tensor) -> Tensor:
-        return _dropped(self, input, self.p, self.training)
+        return _dropped(super().forward(input), self, input, self.p, self.training)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, p={self.p}"
@@ -28,11 +28,10 @@ class EmbeddingDropout(nn.Embedding):
 def embedding_dropout(embedding: nn.Embedding, words: Tensor, p: float, training: bool = True) -> Tensor:
     """`embedding(words)` with the rows dropped as `EmbeddingDropout` drops them."""
     (p,) = probabilities(embedding, p=p)
-    return _dropped(embedding, words, p, training)
+    return _dropped(embedding(words), embedding, words, p, training)
 
 
-def _dropped(table: nn.Embedding, words: Tensor, p: float, training: bool) -> Tensor:
-    y = nn.Embedding.forward(table, words)
+def _dropped(y: Tensor, table: nn.Embedding, words: Tensor, p: float, training: bool) -> Tensor:
     if not (training and p):
         return y
     kept = mask(p, y, (table.num_embeddings, 1))

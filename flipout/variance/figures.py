@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidArgument
+from ..extras import extra
 from .records import Measurements
 
 COLOURS = {"shared": "#c1442e", "flipout": "#1f5fa8", "local_reparam": "#2e8b57", "independent": "#7a7a7a"}
@@ -15,14 +16,14 @@ _COLUMNS = 3
 
 def figure(measurements: Measurements, path: str | os.PathLike[str] | None, predictions: Any) -> Any:
     """Points with 90 % intervals, their fits a + b/N, predicted variances as crosses; written where a path is given."""
-    from matplotlib.figure import Figure
-
     names = list(dict.fromkeys(r.parameter for r in measurements))
     if not names:
         raise InvalidArgument("plot: there are no records; the selection leaves none.")
     rows = math.ceil(len(names) / _COLUMNS)
     columns = math.ceil(len(names) / rows)
-    made = Figure(figsize=(3.4 * columns + 0.6, 3.1 * rows + 0.5), layout="constrained")
+    made = extra("matplotlib.figure", "A figure", "experiments").Figure(
+        figsize=(3.4 * columns + 0.6, 3.1 * rows + 0.5), layout="constrained"
+    )
     grid = made.subplots(rows, columns, squeeze=False, sharex=True)
     fits = {(fit.parameter, fit.scheme): fit for fit in measurements.fit()} if _can_fit(measurements) else {}
     known = {decomposition.parameter: decomposition for decomposition in predictions or ()}

@@ -219,7 +219,7 @@ def test_warm_up() -> None:
 
 def test_bf16_terms_are_in_single_precision() -> None:
     model = flipout.perturb(nn.Linear(64, 5), flipout.MeanField(prior=Normal())).bfloat16()
-    terms = ELBO(model, "categorical", num_data=50)(torch.randn(300, 64).bfloat16(), torch.randint(5, (300,)))
+    terms = ELBO(model, "categorical", num_data=500)(torch.randn(300, 64).bfloat16(), torch.randint(5, (300,)))
     assert terms.loss.dtype == terms.kl.dtype == terms.log_likelihood.dtype == torch.float32
     terms.loss.backward()
 
@@ -290,3 +290,40 @@ def test_bad_input() -> None:
     with pytest.raises(errors.InvalidArgument, match="steps=0"):
         warm_up(0)
     assert isinstance(ELBO(model, Gaussian(), num_data=5).likelihood, Gaussian)
+
+
+def test_layers_in_eval_are_drawn_too_where_the_root_trains() -> None:
+    model = flipout.perturb(mlp().double(), flipout.MeanField(std=1.0, prior=Normal()))
+    elbo = ELBO(model, "categorical", num_data=100)
+    for layer in model:
+        layer.eval()
+    x, y = torch.randn(6, 4, dtype=torch.float64), torch.randint(3, (6,))
+    assert model.training
+    assert elbo(x, y).log_likelihood != elbo(x, y).log_likelihood
+
+
+def test_examples_in_another_dimension_are_noticed() -> None:
+    model = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()), batch_dim=1)
+    x, y = torch.randn(7, 5, 4), torch.randint(3, (7, 5))
+    with pytest.raises(errors.InvalidInput, match=r"saw 5 examples.*batch_dim=1"):
+        ELBO(model, "categorical", num_data=100)(x, y)
+    assert ELBO(model, "categorical", num_data=100, batch_dim=1)(x, y).examples == 5
+
+
+def test_more_examples_than_data_is_worth_a_warning() -> None:
+    model = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()))
+    with pytest.warns(RuntimeWarning, match=r"num_data=5.*len\(dataset\)"):
+        ELBO(model, "categorical", num_data=5)(torch.randn(20, 4), torch.randint(3, (20,)))
+
+
+def test_a_model_without_priors_is_refused_at_once() -> None:
+    with pytest.raises(errors.NoPrior):
+        ELBO(flipout.perturb(nn.Linear(4, 3), flipout.MeanField()), "categorical", num_data=5)
+    with pytest.raises(errors.NotPerturbed):
+        ELBO(nn.Linear(4, 3), "categorical", num_data=5)
+
+
+def test_a_loss_is_no_likelihood() -> None:
+    model = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()))
+    with pytest.raises(errors.InvalidArgument, match="would be maximised"):
+        ELBO(model, nn.CrossEntropyLoss(reduction="none"), num_data=5)

@@ -127,5 +127,10 @@ def test_bad_numbers() -> None:
         selective(torch.zeros(2), torch.ones(3))
     with pytest.raises(InvalidInput, match=r"outside of shape \(0,\)"):
         ood_auroc(torch.zeros(2), torch.zeros(0))
-    with pytest.raises(InvalidInput, match="uncertainty of shape"):
+    with pytest.raises(InvalidInput, match="uncertainty: 1 of 1"):
         selective(torch.tensor([math.nan]), torch.ones(1))
+
+
+def test_small_probabilities_count_in_full() -> None:
+    p = torch.tensor([[1.0, 1e-30]], dtype=torch.float64)
+    assert evaluate(p, torch.tensor([1])).nll == pytest.approx(30 * math.log(10))

@@ -94,3 +94,16 @@ def test_without_a_model_parameters_are_numbered() -> None:
 def test_bad_input() -> None:
     with pytest.raises(errors.InvalidArgument, match=r"Guard\(.*expected the optimiser"):
         Guard(nn.Linear(2, 2))  # pyright: ignore[reportArgumentType]
+
+
+def test_sparse_gradients_and_what_is_no_loss() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    guard = Guard(torch.optim.SGD(table.parameters(), 0.1), table)
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(errors.InvalidArgument, match=r"terms\.loss"):
+        guard.step((torch.ones(()),))  # pyright: ignore[reportArgumentType]
+    assert guard.step() is None
+    assert table.weight.grad is not None
+    table.weight.grad.values().fill_(math.nan)
+    with pytest.warns(RuntimeWarning, match="skipped"):
+        assert guard.step() is not None

@@ -144,3 +144,13 @@ def test_noise_that_is_none_is_refused(std: Any) -> None:
 def test_what_is_no_likelihood_is_refused(given: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"likelihood=.*expected one of \['bernoulli', 'categorical'"):
         likelihood_of(given)
+
+
+def test_a_spread_is_not_what_the_output_is_broadcast_to() -> None:
+    with pytest.raises(errors.InvalidInput, match=r"std of shape \(3,\) and output of shape \(8, 1\)"):
+        Gaussian(torch.ones(3))(torch.zeros(8, 1), torch.zeros(8, 1))
+
+
+def test_classes_need_examples() -> None:
+    with pytest.raises(errors.InvalidInput, match=r"expected \(N, classes\)"):
+        Categorical()(torch.zeros(3), torch.tensor(1))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.bayes import Normal, Prediction, likelihoods, predict, predictive
+from flipout.bayes.moments import Moments
 from tests import draws
 from tests.networks import TiedLM, convnet, encoder, mlp
 from tests.statistics import assert_mean, assert_probability, assert_same_distribution
@@ -204,7 +205,8 @@ def test_the_clustered_error_by_hand() -> None:
     parts = made.samples.split(8)
     deviations = [(part - made.mean).sum(0) for part in parts]
     assert made.bases == len(parts) == 3
-    expected = (3 / 2 * torch.stack(deviations).square().sum(0)).sqrt() / 20
+    others = [d / (1 - len(part) / 20) for part, d in zip(parts, deviations, strict=True)]
+    expected = (2 / 3 * torch.stack(others).square().sum(0)).sqrt() / 20
     torch.testing.assert_close(made.standard_error, expected)
     torch.testing.assert_close(made.mean, made.samples.mean(0))
     low, high = made.interval(0.95)
@@ -431,3 +433,71 @@ def test_models_that_do_not_fit() -> None:
         predict(flat, X.float())
     with pytest.raises(errors.InvalidArgument, match=r"level=1\.5"):
         predict(bayesian(), X).interval(1.5)
+
+
+class TimeMajor(nn.Module):
+    """(time, N, 4) → (time, N, 3), or (N, 3) of the last step."""
+
+    def __init__(self, last: bool = False) -> None:
+        super().__init__()
+        self.lstm, self.out, self.last = nn.LSTM(4, 5), nn.Linear(5, 3), last
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.lstm(x)[0]
+        return self.out(y[-1] if self.last else y)
+
+
+def test_inputs_that_are_counted_in_another_dimension() -> None:
+    model = flipout.perturb(TimeMajor().double(), NOISE, batch_dim=1)
+    x = torch.randn(7, 5, 4, dtype=torch.float64)
+    with pytest.raises(errors.ExampleCount, match=r"fixed by predict\(batch_dim=0\)"):
+        predict(model, x, 16)
+    made = predict(model, x, 16, batch_dim=1, seed=1)
+    assert made.mean.shape == (5, 7, 3)
+
+
+def test_inputs_and_outputs_with_different_layouts() -> None:
+    torch.manual_seed(0)
+    model = flipout.perturb(TimeMajor(last=True).double(), NOISE)
+    x = torch.randn(7, 5, 4, dtype=torch.float64)
+    made = predict(model, x, 64, batch_dim=(1, 0), seed=1)
+    same(made, predict(model, x, 64, batch_dim=(1, 0), seed=1, chunk=5))
+    assert made.mean.shape == (5, 3)
+
+
+def test_classes_are_found_where_the_batch_dimension_moves() -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(4, 6)
+
+        def forward(self, x: Tensor) -> Tensor:  # (4, N) → (time 2, classes 3, N)
+            return self.out(x.T).unflatten(1, (2, 3)).permute(1, 2, 0)
+
+    model = flipout.perturb(Last().double(), NOISE)
+    x = torch.randn(4, 5, dtype=torch.float64)
+    made = predict(model, x, 16, likelihood=likelihoods.Categorical(dim=1), batch_dim=(1, 2), seed=1)
+    torch.testing.assert_close(made.mean.sum(2), torch.ones(5, 2, dtype=torch.float64))
+    with pytest.raises(errors.InvalidArgument, match="from the front"):
+        predict(model, x, 16, likelihood=likelihoods.Categorical(dim=-2), batch_dim=(1, 2))
+
+
+def test_the_noise_of_a_gaussian_has_to_be_said() -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"elbo\.likelihood"):
+        predict(bayesian(), X, 16, likelihood="gaussian")
+
+
+@pytest.mark.parametrize("samples", [9, 10, 17])
+def test_standard_errors_are_honest_where_the_last_base_is_not_full(samples: int) -> None:
+    """Samples that a base has in common, and samples that are all apart: the mean of the squared error is no larger
+    than that of the standard error, which the jackknife promises."""
+    generator = torch.Generator().manual_seed(samples)
+    for common in (0.0, 1.0):
+        trials = 4000
+        own = torch.randn(samples, trials, dtype=torch.float64, generator=generator)
+        bases = torch.randn(3, trials, dtype=torch.float64, generator=generator)[torch.arange(samples) // 8]
+        found = Moments(None, 8, False)
+        found.add(common * bases + (1 - common) * own)
+        made = found.results()
+        error, claimed = made["mean"].square(), made["standard_error"].square()
+        assert (error - claimed).mean() <= 4 * (error - claimed).std() / trials**0.5

@@ -144,3 +144,9 @@ def test_how_priors_are_shown() -> None:
         "Laplace(mean=<2×3 tensor>, scale=1.0, learn_scale=True)"
     )
     assert repr(LogUniform()) == "LogUniform()"
+
+
+def test_log_uniform_of_tiny_weights() -> None:
+    """It depends on σ/|W̄| alone."""
+    one, tiny = (LogUniform().kl(torch.tensor(scale), torch.tensor(scale), {}) for scale in (1.0, 1e-22))
+    torch.testing.assert_close(one, tiny)

@@ -258,3 +258,13 @@ def test_without_tensorboard_nothing_is_begun(tmp_path, monkeypatch):
     with pytest.raises(RunError, match="--tensorboard needs the package tensorboard: pip install"):
         run(tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_could_not_begin_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "resume": False, "progress": Progress()}
+    with pytest.raises(ZeroDivisionError), opened(folder, **how):
+        raise ZeroDivisionError
+    with opened(folder, **how) as run:
+        run.piece("some", lambda: 1)
+    assert (folder / "config.json").exists()

@@ -10,6 +10,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 import flipout
+from flipout import errors
 from tests.networks import gradients
 from tests.nn.test_sequences import KINDS, NOISE, SCHEMES, call, states
 from tests.oracles import Case, equal, loop, tensor
@@ -258,3 +259,36 @@ def test_a_batch_without_sequences(dtype: torch.dtype) -> None:
     layer = flipout.perturb(nn.LSTM(3, 4).to(dtype), flipout.MultiplicativeGaussian(0.5))
     y, (h, c) = layer(torch.randn(5, 0, 3, dtype=dtype))
     assert (y.shape, h.shape, c.shape) == ((5, 0, 4), (1, 0, 4), (1, 0, 4))
+
+
+def test_a_backward_pass_that_is_written_out_refuses_to_be_differentiated() -> None:
+    """Also where the gradient it gets is a constant: torch's own check would let that pass, with wrong numbers."""
+    layer = flipout.perturb(nn.LSTM(3, 4), flipout.Gaussian(0.1), where="weight_hh*")
+    x = torch.randn(5, 2, 3, requires_grad=True)
+    with pytest.raises(errors.Unsupported, match="double precision"):
+        torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+    with flipout.backend.using("eager"), flipout.hold(layer, seed=1):
+        (grad,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+    grad.square().sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+
+
+def test_a_packed_sequence_with_rows_too_many() -> None:
+    layer = flipout.perturb(nn.LSTM(3, 4), flipout.Gaussian(0.1))
+    packed = nn.utils.rnn.PackedSequence(torch.randn(10, 3), torch.tensor([3, 3, 3]))
+    with pytest.raises(errors.InvalidInput, match="10 rows with batch_sizes for 9"):
+        layer(packed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shared_weights_under_vmap(kind: str) -> None:
+    """torch's own layers have no batching rule."""
+    layer: Any = flipout.perturb(getattr(nn, kind)(3, 4).double(), NOISE, scheme="shared")
+    x, seeds = torch.randn(5, 2, 3, dtype=torch.float64), torch.arange(3)
+
+    def made(seed: Tensor) -> Tensor:
+        with flipout.hold(layer, seed=seed):
+            return layer(x)[0]
+
+    together = torch.func.vmap(made)(seeds)
+    torch.testing.assert_close(together, torch.stack([made(seed) for seed in seeds]))

@@ -93,3 +93,10 @@ def test_bad_probabilities(p: Any) -> None:
 def test_what_it_says_of_itself() -> None:
     assert str(EmbeddingDropout(5, 4, 1, p=0.1)) == "EmbeddingDropout(5, 4, padding_idx=1, p=0.1)"
     assert str(flipout.regularizers.LockedDropout(0.4)) == "LockedDropout(p=0.4, batch_first=False)"
+
+
+def test_a_perturbed_table_keeps_its_noise() -> None:
+    model = flipout.perturb(nn.Sequential(nn.Embedding(5, 3)), flipout.Gaussian(1.0), where="*")
+    words = torch.tensor([[0, 1, 2]])
+    with flipout.hold(model, seed=1):
+        assert torch.equal(model[0](words), embedding_dropout(model[0], words, 0.0))  # pyright: ignore[reportArgumentType]

@@ -14,6 +14,7 @@ import triton
 from torch import Tensor
 
 from ...backend import register
+from ..lstm import refuse_double_backward
 from . import gates as pointwise
 from . import scan
 from .base import INTERPRETED, index_type
@@ -88,8 +89,8 @@ class FusedLSTM(torch.autograd.Function):
         return y, pairs[steps % 2, 0, :, :width].clone(), cells[-1].clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_double_backward()
         with torch.autocast(grads[0].device.type, enabled=False), torch.cuda.device_of(grads[0]):
             return FusedLSTM._backward(ctx, *grads)
 
