@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..draw import Draw
 from ..errors import WeightReused
-from ..ops.base import Op
+from ..ops.base import Op, by_example
 from ..perturbation import Part, Perturbation
+from ..random import transformed
 from ..schemes.base import Product
 from .plan import Keys
 from .root import recomputing
@@ -93,7 +94,9 @@ class Perturbations:
         """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""
         if bias not in self:
             return self.product(op, x, weight, getattr(self.layer, bias, None))
-        y, vector = self.product(op, x, weight, None), self.vector(bias)
-        shape = [1] * y.dim()
-        shape[0], shape[op.out_dim] = vector.shape
-        return y + vector.view(shape)
+        y, vector = self.product(op, x, weight, None), self.layer.plan.scheme.vector(self[bias])
+        rows, own = by_example(y, vector, op.out_dim)
+        if torch.is_grad_enabled() or transformed() or not rows.is_contiguous():
+            return (rows + own).view(y.shape)
+        rows += own
+        return y

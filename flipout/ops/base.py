@@ -19,6 +19,7 @@ class Op(ABC):
     r_dim: int
     in_features: int
     out_features: int
+    formed_from: int | None  # rows that share a weight from which on a CPU forms it rather than multiplies twice
 
     @abstractmethod
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...

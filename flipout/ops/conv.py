@@ -24,6 +24,7 @@ class Conv(Op):
     bases: int | None = None
 
     in_dim = out_dim = 1
+    formed_from = None
 
     @property
     def s_dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

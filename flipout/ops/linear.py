@@ -17,6 +17,7 @@ class Linear(Op):
 
     in_dim = out_dim = -1
     s_dim, r_dim = 1, 0
+    formed_from = 32
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.bases is None:

@@ -37,6 +37,31 @@ class _Spec:
         r, s = self.signs.over(self.dims, keys, dtype)
         return Flipped(self.op, self.lifted, mean, delta, r, s, bias)
 
+    def forms(self, x: Tensor) -> bool:
+        """Whether many rows of x share a weight, so that it is formed for less than a second product. Half precision
+        would round ΔŴ away beside W̄."""
+        least, count = self.op.formed_from, self.signs.count
+        if least is None or not x.numel() or x.device.type != "cpu" or x.itemsize < 4:
+            return False
+        return x.numel() >= least * count * self.op.in_features and x[0].is_contiguous()
+
+    def formed(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor) -> Tensor:
+        """The same by batched(x, W̄ + ΔŴ ∘ r sᵀ): a few examples' weights at a time, which stay in a CPU's cache."""
+        count, deltas = self.signs.count, delta.view(-1, 1, *mean.shape)
+        group, rows, some = count // len(deltas), x.shape[0] // count, max(_CACHED // 4 // max(mean.numel(), 1), 1)
+        r, s = self.signs.over(self.dims, keys, x.dtype)
+        y = x.new_empty(*x.shape[:-1], self.op.out_features)
+        room = mean.new_empty(min(some, count), *mean.shape)
+        for first, length in runs(0, count, some, group):
+            bases = max(length // group, 1)
+            weight = room[:length].view(bases, -1, *mean.shape)
+            own_r, own_s = (signs[first:][:length].view(bases, length // bases, -1) for signs in (r, s))
+            torch.mul(deltas[first // group :][:bases], own_s.unsqueeze(2), out=weight)
+            torch.addcmul(mean, weight, own_r.unsqueeze(3), out=weight)
+            piece = slice(first * rows, (first + length) * rows)
+            y[piece] = self.op.batched(length).apply(x[piece], room[:length], bias)
+        return y
+
     def pieces(self, x: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows with their r and s: on a CPU a few examples at a time, so that what is flipped stays in its cache."""
         count = self.signs.count
@@ -61,6 +86,8 @@ class _Flipout(torch.autograd.Function):
     ) -> Tensor:
         ctx.spec = spec
         ctx.save_for_backward(x, mean, delta, keys)
+        if spec.forms(x):
+            return spec.formed(x, mean, bias, delta, keys)
         op, lifted = spec.op, spec.lifted
         y = torch.empty(0)
         for rows, r, s in spec.pieces(x, keys):
