@@ -25,6 +25,10 @@ class Op(ABC):
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
     @abstractmethod
+    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+        """out[:] = apply(x, weight), where nothing is differentiated."""
+
+    @abstractmethod
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         """Gradients of `apply` in x and weight, where needed; built of differentiable operations."""
 

@@ -40,6 +40,9 @@ class Conv(Op):
         y = self._unfold(torch.convolution(self._fold(x), weight.flatten(0, 1), None, *self._options()))
         return y if bias is None else y + bias.view(-1, *[1] * (x.dim() - 2))
 
+    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+        out.copy_(self.apply(x, weight))
+
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if not any(needs):
             return None, None

@@ -30,6 +30,12 @@ class Linear(Op):
         y = y.view(*x.shape[:-1], self.out_features)
         return y if bias is None else y + bias
 
+    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+        if self.bases is None:
+            out.copy_(self.apply(x, weight))
+        else:
+            torch.bmm(self._grouped(x), weight.mT, out=out.view(self.bases, -1, self.out_features))
+
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if self.bases is None:
             x, weight = _aligned(x, weight)

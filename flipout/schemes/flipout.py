@@ -50,17 +50,17 @@ class _Spec:
         count, deltas = self.signs.count, delta.view(-1, 1, *mean.shape)
         group, rows, some = count // len(deltas), x.shape[0] // count, max(_CACHED // 4 // max(mean.numel(), 1), 1)
         r, s = self.signs.over(self.dims, keys, x.dtype)
+        r, s = r.unsqueeze(-1), s.unsqueeze(-2)
         y = x.new_empty(*x.shape[:-1], self.op.out_features)
         room = mean.new_empty(min(some, count), *mean.shape)
         for first, length in runs(0, count, some, group):
-            bases = max(length // group, 1)
-            weight = room[:length].view(bases, -1, *mean.shape)
-            own_r, own_s = (signs[first:][:length].view(bases, length // bases, -1) for signs in (r, s))
-            torch.mul(deltas[first // group :][:bases], own_s.unsqueeze(2), out=weight)
-            torch.addcmul(mean, weight, own_r.unsqueeze(3), out=weight)
+            own, bases = slice(first, first + length), max(length // group, 1)
+            weight, of = room[:length], (bases, length // bases)
+            torch.mul(deltas[first // group :][:bases], s[own].unflatten(0, of), out=weight.unflatten(0, of))
+            torch.addcmul(mean, weight, r[own], out=weight)
             piece = slice(first * rows, (first + length) * rows)
-            y[piece] = self.op.batched(length).apply(x[piece], room[:length], bias)
-        return y
+            self.op.batched(length).put(y[piece], x[piece], weight)
+        return y if bias is None else y.add_(bias)
 
     def pieces(self, x: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows with their r and s: on a CPU a few examples at a time, so that what is flipped stays in its cache."""
