@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draw import runs
 from ..errors import AsymmetricDistribution, InvalidArgument
@@ -159,6 +160,11 @@ class Flipout(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        if x.dim() == 2 and not torch.is_grad_enabled():
+            kernel, *groups = self._kernel("put_grouped", x, p, op, p.draw.rows)
+            if kernel is not None:
+                r, s = p.signs.over(_Spec(op, op, p.signs).dims, p.sign_keys(self.reuse_signs), p.dtype)
+                return kernel(op.apply(x, p.mean, bias), flip(x, s, op.in_dim), r, *groups)
         spec, delta, whole = self._spread_over(op, p)
         keys = p.sign_keys(self.reuse_signs)
         return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, keys))
@@ -193,6 +199,11 @@ class Flipout(Scheme):
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S."""
         coefficients = wide(coefficients, p)
+        if groups == 1 and p.parameter.dim() == 2:
+            kernel, *about = self._kernel("weighted_groups", p.parameter, p, None, 1)
+            if kernel is not None:
+                over = list(enumerate(p.parameter.shape))
+                return kernel(*p.signs.over(over, p.sign_keys(self.reuse_signs), p.dtype), coefficients, *about)
         total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
         group = self._bases(p)[2]
         shared, signs = group or p.examples, total.numel()
@@ -225,6 +236,16 @@ class Flipout(Scheme):
             for signs in (over0 * coefficients.unsqueeze(1), over1)
         )
         return (over0.mT @ over1).view(bases, d0, d1, *[1] * len(kernel))
+
+    def _kernel(self, name: str, tensor: Tensor, p: Perturbation, op: Op | None, rows: int) -> tuple[Any, ...]:
+        """A kernel for several bases, with what it wants to know of them: where their noise starts, its spread, rows of a
+        group, and how many of these the first one lacks."""
+        first, count, group = self._bases(p)
+        if count == 1 or transformed():
+            return (None,)
+        kernel = chosen(name, tensor, p.dtype, op, p.parameter.shape, group * rows, required=False)
+        starts = None if kernel is None else p.starts(first, count)
+        return (None,) if starts is None else (kernel, starts, p.spread, group * rows, (p.first - first * group) * rows)
 
     def _spread_over(self, op: Op, p: Perturbation) -> tuple[_Spec, Tensor, Callable[[Tensor, Product], Tensor]]:
         """The op over the bases of these examples, their ΔŴ, and how a product with whole groups is had of these rows:

@@ -22,17 +22,28 @@ _UNIT, _HALF_UNIT, _TURN = tl.constexpr(2.0**-32), tl.constexpr(2.0**-33), tl.co
 
 
 @triton.jit
-def _splitmix(z):
+def splitmix(z):
     z = (z ^ (z >> 30)) * _MIX0
     z = (z ^ (z >> 27)) * _MIX1
     return z ^ (z >> 31)
 
 
 @triton.jit
+def box_muller(z, REAL: tl.constexpr):
+    """Two normal numbers of each word."""
+    high, low = (z >> 32).to(tl.uint32), z.to(tl.uint32)
+    unit = (high ^ 0x80000000).to(REAL) * _UNIT + _HALF_UNIT
+    square = -2 * tl.log(unit)
+    radius = tl.sqrt_rn(square) if REAL is tl.float32 else tl.sqrt(square)
+    angle = low.to(REAL) * _TURN
+    return tl.cos(angle) * radius, tl.sin(angle) * radius
+
+
+@triton.jit
 def _word(start, row, column, origin, inside):
     """Word `column` of the stream that starts at start[row]."""
     z = tl.load(start + row, mask=inside, other=0).to(tl.uint64) + origin.to(tl.uint64)
-    return _splitmix(z + column.to(tl.uint64) * _GAMMA)
+    return splitmix(z + column.to(tl.uint64) * _GAMMA)
 
 
 @triton.jit(do_not_specialize=["total", "half", "size", "origin"], do_not_specialize_on_alignment=["start"])
@@ -52,15 +63,10 @@ def _halves(
     inside = i < total
     row, column = i // half.to(INDEX), i % half.to(INDEX)
     z = _word(start, row, column, origin, inside)
-    high, low = (z >> 32).to(tl.uint32), z.to(tl.uint32)
     if REAL is None:
-        first, second = high.to(tl.int64), low.to(tl.int64)
+        first, second = (z >> 32).to(tl.int64), (z & 0xFFFFFFFF).to(tl.int64)
     else:
-        unit = (high ^ 0x80000000).to(REAL) * _UNIT + _HALF_UNIT
-        square = -2 * tl.log(unit)
-        radius = tl.sqrt_rn(square) if REAL is tl.float32 else tl.sqrt(square)
-        angle = low.to(REAL) * _TURN
-        first, second = tl.cos(angle) * radius, tl.sin(angle) * radius
+        first, second = box_muller(z, REAL)
     place = row * size.to(INDEX) + column
     tl.store(out + place, first, mask=inside)
     tl.store(out + place + half.to(INDEX), second, mask=inside & (column + half < size))
@@ -105,10 +111,10 @@ def _starts(
     i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     row, column = i // count.to(INDEX), i % count.to(INDEX)
-    z = _splitmix(tl.load(seed + row, mask=inside, other=0).to(tl.uint64) + parameter.to(tl.uint64))
-    z = _splitmix(z + fold.to(tl.uint64))
+    z = splitmix(tl.load(seed + row, mask=inside, other=0).to(tl.uint64) + parameter.to(tl.uint64))
+    z = splitmix(z + fold.to(tl.uint64))
     step = (first.to(tl.int64) + column).to(tl.uint64)
-    tl.store(out + i, _splitmix(z + step * _GAMMA).to(tl.int64), mask=inside)
+    tl.store(out + i, splitmix(z + step * _GAMMA).to(tl.int64), mask=inside)
 
 
 def _no_numbers(start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> Tensor:

@@ -1,0 +1,255 @@
+"""Flipout with a ΔŴ for every few members, whose noise is made where it is multiplied and never written to memory.
+
+A word gives two normal numbers, which lie half a Parameter apart: for an even number of rows, in one column. So a program
+takes a block of rows in either half.
+"""
+# Triton reads a kernel's annotations and loops in its own way.
+# pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...backend import register
+from ...streams import GAMMA
+from ..base import Op
+from ..linear import Linear
+from .base import INTERPRETED
+from .scan import dot
+from .streams import box_muller, splitmix
+
+_MEMBERS = 128  # rows that share a ΔŴ, at most: above, it pays to write it
+_SIDE = 64  # of the blocks of a Parameter
+_BLOCKS = 2048  # programs that fill a device
+_AMPERE = 8
+_GAMMA = tl.constexpr(GAMMA % 2**64)
+_INTERPRETED = tl.constexpr(INTERPRETED)
+_FAST = tl.constexpr(
+    """{
+    .reg .f32 a, b;
+    .reg .b32 c;
+    xor.b32 c, $2, 0x80000000;
+    cvt.rn.f32.u32 a, c;
+    fma.rn.f32 a, a, 0f2F800000, 0f2F000000;
+    lg2.approx.ftz.f32 a, a;
+    mul.f32 a, a, 0fBFB17218;
+    max.f32 a, a, 0f00000000;
+    sqrt.approx.ftz.f32 a, a;
+    cvt.rn.f32.u32 b, $3;
+    mul.f32 b, b, 0f30C90FDB;
+    cos.approx.ftz.f32 $0, b;
+    sin.approx.ftz.f32 $1, b;
+    mul.f32 $0, $0, a;
+    mul.f32 $1, $1, a;
+    }"""
+)
+
+
+@triton.jit
+def _noise(z, kind: tl.constexpr):
+    """Two normal numbers of each word. For half precision by the device's own functions, off by 2⁻²⁰ of their radius."""
+    z = splitmix(z)
+    if _INTERPRETED or kind == tl.float32:
+        first, second = box_muller(z, tl.float32)
+    else:
+        first, second = tl.inline_asm_elementwise(
+            _FAST,
+            "=f,=f,r,r",
+            [(z >> 32).to(tl.uint32), z.to(tl.uint32)],
+            dtype=(tl.float32, tl.float32),
+            is_pure=True,
+            pack=1,
+        )
+    return first.to(kind), second.to(kind)
+
+
+@triton.jit(do_not_specialize=["count", "share", "skip", "rows"])
+def _forward(
+    y,
+    x,
+    r,
+    start,
+    spread,
+    count,
+    share,
+    skip,
+    rows,
+    FAN_IN: tl.constexpr,
+    FAN_OUT: tl.constexpr,
+    ROWS: tl.constexpr,
+    SIDE: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """y += spread · r ∘ (x ΔŴᵀ), in place, for x flipped already: `share` rows of it for each base, of which the first one
+    lacks `skip`; `rows` rows have one r."""
+    half: tl.constexpr = FAN_OUT // 2
+    kind: tl.constexpr = x.dtype.element_ty
+    base = tl.program_id(0)
+    o = tl.program_id(1) * SIDE + tl.arange(0, SIDE)
+    place = tl.arange(0, ROWS)
+    row = base * share + place - skip
+    there = (place < share) & (row >= 0) & (row < count)
+    z = tl.load(start + base).to(tl.uint64) + (o.to(tl.uint64) * FAN_IN) * _GAMMA
+    upper = tl.full((SIDE, ROWS), 0, tl.float32)
+    lower = tl.full((SIDE, ROWS), 0, tl.float32)
+    line = row.to(tl.int64) * FAN_IN
+    for k in range(0, FAN_IN, DEPTH):
+        i = k + tl.arange(0, DEPTH)
+        own = tl.load(x + line[:, None] + i[None, :], mask=there[:, None] & (i[None, :] < FAN_IN), other=0).T
+        first, second = _noise(z[:, None] + (i.to(tl.uint64) * _GAMMA)[None, :], kind)
+        upper = dot(first, own, upper, "ieee")
+        lower = dot(second, own, lower, "ieee")
+    scale = tl.load(spread).to(tl.float32)
+    inside = there[:, None] & (o[None, :] < half)
+    out, flips = row.to(tl.int64)[:, None] * FAN_OUT + o[None, :], (row // rows).to(tl.int64)[:, None] * FAN_OUT + o[None, :]
+    sign = tl.load(r + flips, mask=inside, other=0).to(tl.float32)
+    mean = tl.load(y + out, mask=inside, other=0).to(tl.float32)
+    tl.store(y + out, mean + sign * scale * upper.T, mask=inside)
+    sign = tl.load(r + flips + half, mask=inside, other=0).to(tl.float32)
+    mean = tl.load(y + out + half, mask=inside, other=0).to(tl.float32)
+    tl.store(y + out + half, mean + sign * scale * lower.T, mask=inside)
+
+
+@triton.jit(do_not_specialize=["count", "share", "skip", "bases"])
+def _weighted(
+    out,
+    r,
+    s,
+    fitness,
+    start,
+    spread,
+    count,
+    share,
+    skip,
+    bases,
+    FAN_IN: tl.constexpr,
+    FAN_OUT: tl.constexpr,
+    ROWS: tl.constexpr,
+    SIDE: tl.constexpr,
+    LENGTH: tl.constexpr,
+):
+    """spread · Σ ΔŴ ∘ Rᵀ diag(F) S over LENGTH of the bases, each with `share` members, for a block of the Parameter."""
+    half: tl.constexpr = FAN_OUT // 2
+    kind: tl.constexpr = r.dtype.element_ty
+    i = tl.program_id(0) * SIDE + tl.arange(0, SIDE)
+    o = tl.program_id(1) * SIDE + tl.arange(0, SIDE)
+    place = tl.arange(0, ROWS)
+    z = ((o.to(tl.uint64) * FAN_IN) * _GAMMA)[:, None] + (i.to(tl.uint64) * _GAMMA)[None, :]
+    upper = tl.full((SIDE, SIDE), 0, tl.float32)
+    lower = tl.full((SIDE, SIDE), 0, tl.float32)
+    for b in range(0, LENGTH):
+        base = tl.program_id(2) * LENGTH + b
+        member = base * share + place - skip
+        there = (place < share) & (member >= 0) & (member < count)
+        weight = tl.load(fitness + member, mask=there, other=0)[:, None]
+        line = member.to(tl.int64)[:, None]
+        right = tl.load(s + line * FAN_IN + i[None, :], mask=there[:, None] & (i[None, :] < FAN_IN), other=0)
+        left, inside = r + line * FAN_OUT + o[None, :], there[:, None] & (o[None, :] < half)
+        first, second = _noise(z + tl.load(start + base, mask=base < bases, other=0).to(tl.uint64), kind)
+        own = tl.load(left, mask=inside, other=0).to(tl.float32) * weight
+        upper += _product(own, right, kind, SIDE) * first.to(tl.float32)
+        own = tl.load(left + half, mask=inside, other=0).to(tl.float32) * weight
+        lower += _product(own, right, kind, SIDE) * second.to(tl.float32)
+    scale = tl.load(spread).to(tl.float32)
+    line = (tl.program_id(2) * FAN_OUT + o).to(tl.int64)[:, None] * FAN_IN + i[None, :]
+    inside = (o[:, None] < half) & (i[None, :] < FAN_IN)
+    tl.store(out + line, upper * scale, mask=inside)
+    tl.store(out + line + half * FAN_IN, lower * scale, mask=inside)
+
+
+@triton.jit
+def _product(left, right, kind: tl.constexpr, SIDE: tl.constexpr):
+    """leftᵀ right with left in single precision: what half precision drops of it in a second product."""
+    zero = tl.full((SIDE, SIDE), 0, tl.float32)
+    most = left.to(kind)
+    made = dot(most.T, right, zero, "ieee")
+    if kind != tl.float32:
+        made = dot((left - most.to(tl.float32)).to(kind).T, right, made, "ieee")
+    return made
+
+
+def put_grouped(y: Tensor, x: Tensor, r: Tensor, start: Tensor, spread: Tensor, share: int, skip: int) -> Tensor:
+    """y + spread · r ∘ apply(x, ΔŴ), in the memory of y: `share` rows of x in each group, of the first group `skip` less."""
+    (count, fan_in), fan_out, rows = x.shape, y.shape[1], x.shape[0] // len(r)
+    with torch.cuda.device_of(y):
+        _forward[(len(start), _blocks(fan_out // 2))](
+            y,
+            x.contiguous(),
+            r.contiguous(),
+            start,
+            spread,
+            count,
+            share,
+            skip,
+            rows,
+            FAN_IN=fan_in,
+            FAN_OUT=fan_out,
+            ROWS=_padded(share),
+            SIDE=_SIDE,
+            DEPTH=_SIDE,
+            num_warps=4,
+        )
+    return y
+
+
+def weighted_groups(
+    r: Tensor, s: Tensor, fitness: Tensor, start: Tensor, spread: Tensor, share: int, skip: int
+) -> Tensor:
+    """spread · Σ ΔŴ ∘ Rᵀ diag(F) S over all groups."""
+    fan_out, fan_in, bases = r.shape[1], s.shape[1], len(start)
+    blocks = _blocks(fan_in), _blocks(fan_out // 2)
+    length = -(-bases // max(min(bases, _BLOCKS // (blocks[0] * blocks[1])), 1))
+    splits = -(-bases // length)
+    out = fitness.new_empty(splits, fan_out, fan_in)
+    with torch.cuda.device_of(out):
+        _weighted[(*blocks, splits)](
+            out,
+            r.contiguous(),
+            s.contiguous(),
+            fitness,
+            start,
+            spread,
+            len(r),
+            share,
+            skip,
+            bases,
+            FAN_IN=fan_in,
+            FAN_OUT=fan_out,
+            ROWS=_padded(share),
+            SIDE=_SIDE,
+            LENGTH=length,
+            num_warps=4,
+        )
+    return out.sum(0)
+
+
+def _blocks(numbers: int) -> int:
+    return -(-numbers // _SIDE)
+
+
+def _padded(share: int) -> int:
+    return max(triton.next_power_of_2(share), 16)
+
+
+@cache
+def _generation(device: torch.device) -> int:
+    return torch.cuda.get_device_capability(device)[0]
+
+
+def _fits(tensor: Tensor, dtype: torch.dtype, op: Op | None, shape: torch.Size, share: int) -> bool:
+    """A matrix with an even number of rows, in half precision: elsewhere products take longer than the noise."""
+    if not (isinstance(op, Linear) or op is None) or len(shape) != 2 or shape[0] % 2 or not shape.numel():
+        return False
+    if not 0 < share <= _MEMBERS:
+        return False
+    if INTERPRETED:
+        return dtype in (torch.float32, torch.bfloat16, torch.float16)
+    half = dtype in (torch.bfloat16, torch.float16)
+    return half and tensor.is_cuda and torch.version.hip is None and _generation(tensor.device) >= _AMPERE
+
+
+register("put_grouped", put_grouped, _fits)
+register("weighted_groups", weighted_groups, _fits)
