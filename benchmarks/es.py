@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ def run() -> Iterator[Row]:
 
 def mlp(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+    for fan_in, fan_out in pairwise(sizes):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -55,10 +56,8 @@ def _compare(what: str, distinct: Tensor, x: Tensor) -> Iterator[Row]:
     members, plain = len(x), mlp(*SIZES)
     runs: dict[str, Callable[[], object]] = {"plain": lambda: plain(distinct.flatten(0, 1))}
     for name, scheme in SCHEMES.items():
-        # Of a thousand members' own weights only some fit into memory.
-        runs[name] = _forward(
-            strategy(mlp(*SIZES), members, GROUP, scheme), x, GROUP if name == "independent" else None
-        )
+        own = scheme == "independent"  # of a thousand members' own weights only some fit into memory
+        runs[name] = _forward(strategy(mlp(*SIZES), members, GROUP, scheme), x, GROUP if own else None)
     for name, rival in RIVALS.items():
         try:
             runs[name] = rival(mlp(*SIZES), members, x)

@@ -1,6 +1,6 @@
 """Other libraries' forward passes of perturbed networks, for those that are installed: each draws its population anew.
 
-A member is an MLP with its own weights; inputs are (members, samples, features), the same memory for all where expanded.
+A member is an MLP with its own weights; inputs are (members, samples, features), expanded where all see one batch.
 """
 
 import os

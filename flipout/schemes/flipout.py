@@ -202,8 +202,9 @@ class Flipout(Scheme):
         if groups == 1 and p.parameter.dim() == 2:
             kernel, *about = self._kernel("weighted_groups", p.parameter, p, None, 1)
             if kernel is not None:
-                over = list(enumerate(p.parameter.shape))
-                return kernel(*p.signs.over(over, p.sign_keys(self.reuse_signs), p.dtype), coefficients, *about)
+                dtype = torch.float16 if p.dtype.itemsize == 2 else p.dtype
+                signs = p.signs.over(list(enumerate(p.parameter.shape)), p.sign_keys(self.reuse_signs), dtype)
+                return kernel(*signs, coefficients, p.dtype, *about)
         total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
         group = self._bases(p)[2]
         shared, signs = group or p.examples, total.numel()
@@ -238,8 +239,8 @@ class Flipout(Scheme):
         return (over0.mT @ over1).view(bases, d0, d1, *[1] * len(kernel))
 
     def _kernel(self, name: str, tensor: Tensor, p: Perturbation, op: Op | None, rows: int) -> tuple[Any, ...]:
-        """A kernel for several bases, with what it wants to know of them: where their noise starts, its spread, rows of a
-        group, and how many of these the first one lacks."""
+        """A kernel for several bases, with what it wants to know of them: where their noise starts, its spread, rows of
+        a group, and how many of these the first one lacks."""
         first, count, group = self._bases(p)
         if count == 1 or transformed():
             return (None,)
