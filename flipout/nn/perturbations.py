@@ -10,9 +10,8 @@ from torch import Tensor
 
 from ..draw import Draw
 from ..errors import WeightReused
-from ..ops.base import Op, by_example
+from ..ops.base import Op
 from ..perturbation import Part, Perturbation
-from ..random import transformed
 from ..schemes.base import Product
 from .plan import Keys
 from .root import recomputing
@@ -94,9 +93,4 @@ class Perturbations:
         """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""
         if bias not in self:
             return self.product(op, x, weight, getattr(self.layer, bias, None))
-        y, vector = self.product(op, x, weight, None), self.layer.plan.scheme.vector(self[bias])
-        rows, own = by_example(y, vector, op.out_dim)
-        if torch.is_grad_enabled() or transformed() or not rows.is_contiguous():
-            return (rows + own).view(y.shape)
-        rows += own
-        return y
+        return self.layer.plan.scheme.add_vector(self.product(op, x, weight, None), self[bias], op.out_dim)

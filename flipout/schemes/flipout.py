@@ -15,7 +15,7 @@ from ..errors import AsymmetricDistribution, InvalidArgument
 from ..ops.base import Flipped, Op, apply_once, flip, put_flipped
 from ..perturbation import Perturbation, Signs
 from ..random import transformed
-from .base import Product, Scheme, at_once, wide
+from .base import Product, Scheme, added, at_once, wide
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,9 @@ class Flipout(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        if x.dim() == 2 and not torch.is_grad_enabled():
-            kernel, *groups = self._kernel("put_grouped", x, p, op, p.draw.rows)
-            if kernel is not None:
-                r, s = p.signs.over(_Spec(op, op, p.signs).dims, p.sign_keys(self.reuse_signs), p.dtype)
-                return kernel(op.apply(x, p.mean, bias), flip(x, s, op.in_dim), r, *groups)
+        made = None if torch.is_grad_enabled() or transformed() else self._by_kernels(op, x, bias, p)
+        if made is not None:
+            return made
         spec, delta, whole = self._spread_over(op, p)
         keys = p.sign_keys(self.reuse_signs)
         return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, keys))
@@ -178,6 +176,15 @@ class Flipout(Scheme):
         keys = p.sign_keys(self.reuse_signs)
         (r,) = p.signs.over([(0, p.parameter.numel())], keys, p.dtype)
         return p.mean + self._delta_of_each(p) * r.reshape(p.examples, *p.parameter.shape)
+
+    def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
+        fixed = torch.is_grad_enabled() or transformed()
+        kernel = None if fixed else chosen("add_vectors", y, p.signs, dim, required=False)
+        if kernel is None:
+            return added(y, self.vector(p), dim)
+        first, count, group = self._bases(p)
+        share, skip = group or p.examples, p.first - first * group if group else 0
+        return kernel(y, p.mean, p.deltas(first, count), p.signs, p.sign_keys(self.reuse_signs), share, skip)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         first, count, group = self._bases(p)
@@ -237,6 +244,26 @@ class Flipout(Scheme):
             for signs in (over0 * coefficients.unsqueeze(1), over1)
         )
         return (over0.mT @ over1).view(bases, d0, d1, *[1] * len(kernel))
+
+    def _by_kernels(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor | None:
+        """The definition without gradients, signs and the noise of small groups made where they are used; None where
+        kernels do not serve."""
+        flip_drawn = chosen("flip_drawn", x, p.signs, op.in_dim, required=False)
+        add_flipped = chosen("add_flipped", x, p.signs, op.out_dim, required=False)
+        first, count, group = self._bases(p)
+        if flip_drawn is None or add_flipped is None or not p.examples:
+            return None
+        keys = p.sign_keys(self.reuse_signs)
+        kernel, *groups = self._kernel("put_grouped", x, p, op, p.draw.rows)
+        if kernel is not None:
+            y, flipped = op.apply(x, p.mean, bias), flip_drawn(x, p.signs, keys, op.s_dim)
+            (r,) = p.signs.over([(op.r_dim, op.out_features)], keys, p.dtype)
+            return kernel(y, flipped, r, *groups)
+        if count > 1 and (p.first % group or p.examples % group):
+            return None
+        lifted, delta = (op, p.delta(first)) if count == 1 else (op.batched(count), p.deltas(first, count))
+        product = lifted.apply(flip_drawn(x, p.signs, keys, op.s_dim), delta)
+        return add_flipped(op.apply(x, p.mean, bias), product.contiguous(), p.signs, keys, op.r_dim)
 
     def _kernel(self, name: str, tensor: Tensor, p: Perturbation, op: Op | None, rows: int) -> tuple[Any, ...]:
         """A kernel for several bases, with what it wants to know of them: where their noise starts, its spread, rows of

@@ -19,7 +19,7 @@ from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED
 from .scan import dot
-from .streams import box_muller, splitmix
+from .streams import normals
 
 _MEMBERS = 128  # rows that share a ΔŴ, at most: above, it pays to write it
 _SIDE, _DEPTH = 64, 32  # of the blocks of a Parameter, and columns that a forward pass takes at a time
@@ -27,44 +27,6 @@ _BLOCKS = 2048  # programs that fill a device
 _LAUNCH = {"num_warps": 8, "num_stages": 3, "maxnreg": 128}  # so that a processor holds two programs
 _AMPERE = 8
 _GAMMA = tl.constexpr(GAMMA % 2**64)
-_INTERPRETED = tl.constexpr(INTERPRETED)
-_FAST = tl.constexpr(
-    """{
-    .reg .f32 a, b;
-    .reg .b32 c;
-    xor.b32 c, $2, 0x80000000;
-    cvt.rn.f32.u32 a, c;
-    fma.rn.f32 a, a, 0f2F800000, 0f2F000000;
-    lg2.approx.ftz.f32 a, a;
-    mul.f32 a, a, 0fBFB17218;
-    max.f32 a, a, 0f00000000;
-    sqrt.approx.ftz.f32 a, a;
-    cvt.rn.f32.u32 b, $3;
-    mul.f32 b, b, 0f30C90FDB;
-    cos.approx.ftz.f32 $0, b;
-    sin.approx.ftz.f32 $1, b;
-    mul.f32 $0, $0, a;
-    mul.f32 $1, $1, a;
-    }"""
-)
-
-
-@triton.jit
-def _noise(z, kind: tl.constexpr):
-    """Two normal numbers of each word, for `kind`: half precision has them from a GPU's own functions, off by 2⁻²⁰."""
-    z = splitmix(z)
-    if _INTERPRETED or kind == tl.float32:
-        first, second = box_muller(z, tl.float32)
-    else:
-        first, second = tl.inline_asm_elementwise(
-            _FAST,
-            "=f,=f,r,r",
-            [(z >> 32).to(tl.uint32), z.to(tl.uint32)],
-            dtype=(tl.float32, tl.float32),
-            is_pure=True,
-            pack=1,
-        )
-    return first, second
 
 
 @triton.jit(do_not_specialize=["count", "share", "skip", "rows"])
@@ -100,7 +62,7 @@ def _forward(
     for k in range(0, FAN_IN, DEPTH):
         i = k + tl.arange(0, DEPTH)
         own = tl.load(x + line[:, None] + i[None, :], mask=there[:, None] & (i[None, :] < FAN_IN), other=0).T
-        first, second = _noise(z[:, None] + (i.to(tl.uint64) * _GAMMA)[None, :], kind)
+        first, second = normals(z[:, None] + (i.to(tl.uint64) * _GAMMA)[None, :], kind)
         upper = dot(first.to(kind), own, upper, "ieee")
         lower = dot(second.to(kind), own, lower, "ieee")
     scale = tl.load(spread).to(tl.float32)
@@ -154,7 +116,7 @@ def _weighted(
         own = tl.load(
             right + member.to(tl.int64)[:, None] * FAN_IN + i[None, :], mask=there & (i[None, :] < FAN_IN), other=0
         )
-        first, second = _noise(z + tl.load(start + base, mask=base < bases, other=0).to(tl.uint64), KIND)
+        first, second = normals(z + tl.load(start + base, mask=base < bases, other=0).to(tl.uint64), KIND)
         upper += dot(above.T, own, zero, "ieee") * first
         lower += dot(below.T, own, zero, "ieee") * second
     factor = tl.load(scale)

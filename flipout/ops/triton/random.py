@@ -18,7 +18,7 @@ _WEYL0, _WEYL1 = (tl.constexpr(number) for number in WEYL)
 
 
 @triton.jit
-def _philox(c0, c1, c2, c3, key0, key1):
+def philox(c0, c1, c2, c3, key0, key1):
     for _ in tl.static_range(_ROUNDS):
         high0, high1 = tl.umulhi(c0, _MULTIPLIER0), tl.umulhi(c2, _MULTIPLIER1)
         low0, low1 = c0 * _MULTIPLIER0, c2 * _MULTIPLIER1
@@ -57,7 +57,7 @@ def _signs(
     zero = tl.full((BLOCKS,), 0, tl.uint32)
     c1 = (first.to(tl.int64) + example).to(tl.uint32)
     c2, c3 = zero + high.to(tl.uint32), zero + low.to(tl.uint32)
-    words = _philox(block.to(tl.uint32), c1, c2, c3, key0, key1)
+    words = philox(block.to(tl.uint32), c1, c2, c3, key0, key1)
     kind: tl.constexpr = out.dtype.element_ty
     bit = tl.arange(0, 32)[None, :]
     line = (out + row * features.to(INDEX))[:, None]

@@ -13,12 +13,32 @@ from torch import Tensor
 from ...backend import register
 from ...random import wrap
 from ...streams import APART, GAMMA, MIX
-from .base import fits, index_type, op
+from .base import INTERPRETED, fits, index_type, op
 
 _BLOCK, _WORDS = 512, 16  # threads' worth of words, and words of 64 signs, in one program
 _GAMMA = tl.constexpr(GAMMA % 2**64)
 _MIX0, _MIX1 = tl.constexpr(MIX[0] % 2**64), tl.constexpr(MIX[1] % 2**64)
 _UNIT, _HALF_UNIT, _TURN = tl.constexpr(2.0**-32), tl.constexpr(2.0**-33), tl.constexpr(math.tau / 2**32)
+_INTERPRETED = tl.constexpr(INTERPRETED)
+_FAST = tl.constexpr(
+    """{
+    .reg .f32 a, b;
+    .reg .b32 c;
+    xor.b32 c, $2, 0x80000000;
+    cvt.rn.f32.u32 a, c;
+    fma.rn.f32 a, a, 0f2F800000, 0f2F000000;
+    lg2.approx.ftz.f32 a, a;
+    mul.f32 a, a, 0fBFB17218;
+    max.f32 a, a, 0f00000000;
+    sqrt.approx.ftz.f32 a, a;
+    cvt.rn.f32.u32 b, $3;
+    mul.f32 b, b, 0f30C90FDB;
+    cos.approx.ftz.f32 $0, b;
+    sin.approx.ftz.f32 $1, b;
+    mul.f32 $0, $0, a;
+    mul.f32 $1, $1, a;
+    }"""
+)
 
 
 @triton.jit
@@ -37,6 +57,24 @@ def box_muller(z, REAL: tl.constexpr):
     radius = tl.sqrt_rn(square) if REAL is tl.float32 else tl.sqrt(square)
     angle = low.to(REAL) * _TURN
     return tl.cos(angle) * radius, tl.sin(angle) * radius
+
+
+@triton.jit
+def normals(z, kind: tl.constexpr):
+    """Two normal numbers of each word, for `kind`: half precision has them from a GPU's own functions, off by 2⁻²⁰."""
+    z = splitmix(z)
+    if _INTERPRETED or kind == tl.float32:
+        first, second = box_muller(z, tl.float32)
+    else:
+        first, second = tl.inline_asm_elementwise(
+            _FAST,
+            "=f,=f,r,r",
+            [(z >> 32).to(tl.uint32), z.to(tl.uint32)],
+            dtype=(tl.float32, tl.float32),
+            is_pure=True,
+            pack=1,
+        )
+    return first, second
 
 
 @triton.jit
