@@ -1,5 +1,7 @@
 """ΔW_n = ΔŴ ∘ r_n s_nᵀ: the sign matrix, who shares what, what a new draw changes."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -233,7 +235,7 @@ def test_a_sign_seed_is_heard_where_signs_are_reused() -> None:
 )
 @pytest.mark.parametrize("layout", ["tokens", "rows", "one batch", "turned"])
 def test_weights_that_many_rows_share_may_be_formed(
-    layout: str, fields: dict[str, int], room: int, monkeypatch: pytest.MonkeyPatch
+    layout: str, fields: dict[str, Any], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With rows enough for that, any number of examples at a time and across groups, the outputs and gradients are
     those of each example's own weights."""

@@ -24,7 +24,6 @@ from .streams import normals
 _MEMBERS = 128  # rows that share a ΔŴ, at most: above, it pays to write it
 _SIDE, _DEPTH = 64, 32  # of the blocks of a Parameter, and columns that a forward pass takes at a time
 _BLOCKS = 2048  # programs that fill a device
-_LAUNCH = {"num_warps": 8, "num_stages": 3, "maxnreg": 128}  # so that a processor holds two programs
 _AMPERE = 8
 _GAMMA = tl.constexpr(GAMMA % 2**64)
 
@@ -142,10 +141,9 @@ def put_grouped(y: Tensor, x: Tensor, r: Tensor, start: Tensor, spread: Tensor, 
             rows,
             FAN_IN=fan_in,
             FAN_OUT=fan_out,
-            ROWS=_padded(share),
             SIDE=_SIDE,
             DEPTH=_DEPTH,
-            **_LAUNCH,
+            **_launch(share),
         )
     return y
 
@@ -175,10 +173,9 @@ def weighted_groups(
             KIND={torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype],
             FAN_IN=fan_in,
             FAN_OUT=fan_out,
-            ROWS=_padded(share),
             SIDE=_SIDE,
             LENGTH=length,
-            **_LAUNCH,
+            **_launch(share),
         )
     return out.sum(0)
 
@@ -187,8 +184,10 @@ def _blocks(numbers: int) -> int:
     return -(-numbers // _SIDE)
 
 
-def _padded(share: int) -> int:
-    return max(triton.next_power_of_2(share), 16)
+def _launch(share: int) -> dict[str, int]:
+    """Members, padded; and registers and loads ahead, so that a processor holds two programs."""
+    rows = max(1 << (share - 1).bit_length(), 16)
+    return {"ROWS": rows, "num_warps": 8, "num_stages": 3 if rows < _MEMBERS else 2, "maxnreg": 128}
 
 
 @cache

@@ -10,8 +10,10 @@ import flipout
 from flipout.backend import Backend, chosen, using
 from flipout.nn.contexts import hold, weighted_sums
 from tests.ops.triton.kernels import DEVICE, MARKS
+from tests.ops.triton.populations import assert_forward, assert_within_twice
 
 pytestmark = MARKS
+BACKENDS: tuple[Backend, Backend] = ("triton", "eager")
 HALF = [torch.bfloat16, torch.float16]
 # On a GPU only blocks that are full are worth a kernel.
 FAN_IN, FAN_OUT = (70, 6) if DEVICE.type == "cpu" else (130, 140)
@@ -22,22 +24,10 @@ def network() -> nn.Module:
     return flipout.perturb(nn.Linear(FAN_IN, FAN_OUT), flipout.Gaussian(0.3), where="*")
 
 
-def members(model: nn.Module, x: Tensor, dtype: torch.dtype, backend: Backend, **fields) -> Tensor:
-    own = copy.deepcopy(model).to(DEVICE, dtype)
-    with torch.no_grad(), using(backend), hold(own, 7, **fields):
-        return own(x.to(DEVICE, dtype)).double().cpu()
-
-
 def sums(model: nn.Module, fitness: Tensor, dtype: torch.dtype, backend: Backend, **fields) -> Tensor:
     own = copy.deepcopy(model).to(DEVICE, dtype)
     with using(backend), hold(own, 7, **fields):
         return next(made for parameter, made in weighted_sums(own, fitness) if parameter is own.weight).cpu()
-
-
-def assert_within_twice(made: Tensor, eager: Tensor, exact: Tensor) -> None:
-    error, allowed = (made - exact).square().mean().sqrt(), (eager - exact).square().mean().sqrt()
-    assert error <= 2 * allowed
-    assert (made - exact).abs().max() <= 4 * (eager - exact).abs().max()
 
 
 def served(dtype: torch.dtype, name: str = "put_grouped", shape: tuple[int, int] = (FAN_OUT, FAN_IN), share: int = 5):
@@ -60,16 +50,10 @@ FIELDS = [
 def test_half_precision_is_as_exact_as_the_definition(dtype: torch.dtype, fields: dict) -> None:
     assert served(dtype)
     model, x, fitness = network(), torch.randn(48, FAN_IN), torch.randn(48).double()
-    made, eager, exact = (
-        members(model, x, *how, **fields) for how in ((dtype, "triton"), (dtype, "eager"), (torch.float64, "eager"))
-    )
-    assert_within_twice(made, eager, exact)
-    fields.pop("rows", None)
-    made, eager, exact = (
-        sums(model, fitness, *how, **fields).double()
-        for how in ((dtype, "triton"), (dtype, "eager"), (torch.float64, "eager"))
-    )
-    assert_within_twice(made, eager, exact)
+    assert_forward(model, x, dtype, **fields)
+    fields = {key: value for key, value in fields.items() if key != "rows"}
+    made, eager = (sums(model, fitness, dtype, backend, **fields).double() for backend in BACKENDS)
+    assert_within_twice(made, eager, sums(model, fitness, torch.float64, "eager", **fields))
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
@@ -77,10 +61,9 @@ def test_half_precision_is_as_exact_as_the_definition(dtype: torch.dtype, fields
 def test_single_precision_in_the_interpreter(fields: dict) -> None:
     assert served(torch.float32)
     model, x, fitness = network(), torch.randn(48, FAN_IN), torch.randn(48).double()
-    made, expected = (members(model, x, torch.float32, how, **fields) for how in ("triton", "eager"))
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+    assert_forward(model, x, torch.float32, **fields)
     fields = {key: value for key, value in fields.items() if key != "rows"}
-    made, expected = (sums(model, fitness, torch.float32, how, **fields) for how in ("triton", "eager"))
+    made, expected = (sums(model, fitness, torch.float32, how, **fields) for how in BACKENDS)
     torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -88,7 +71,7 @@ def test_sums_over_parts_of_the_bases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flipout.ops.triton.groups._BLOCKS", 9)
     model, fitness = network(), torch.randn(48).double()
     dtype = torch.float32 if DEVICE.type == "cpu" else torch.bfloat16
-    made, expected = (sums(model, fitness, dtype, how, group=5) for how in ("triton", "eager"))
+    made, expected = (sums(model, fitness, dtype, how, group=5) for how in BACKENDS)
     torch.testing.assert_close(made, expected, rtol=1e-2, atol=1e-5 if dtype == torch.float32 else 5e-2)
 
 
@@ -96,9 +79,7 @@ def test_what_has_no_kernel_falls_back_also_where_kernels_are_requested() -> Non
     assert not served(torch.float64)
     assert not served(torch.bfloat16, shape=(FAN_OUT + 1, FAN_IN))
     assert not served(torch.bfloat16, share=200)
-    x = torch.randn(12, FAN_IN)
-    made, expected = (members(network(), x, torch.float64, how, group=5) for how in ("triton", "eager"))
-    torch.testing.assert_close(made, expected)
+    assert_forward(network(), torch.randn(12, FAN_IN), torch.float64, group=5)
 
 
 def test_no_fitness_at_all() -> None:
