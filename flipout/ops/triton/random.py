@@ -68,6 +68,24 @@ def _signs(
         tl.store(line + feature, sign, mask=inside[:, None] & (feature < features))
 
 
+@triton.jit(do_not_specialize_on_alignment=["seed"])
+def _schedule(out, seed):
+    round = tl.arange(0, 16)
+    number = tl.load(seed + tl.program_id(0)).to(tl.uint64)
+    line = out + (tl.program_id(0) * _ROUNDS + round) * 2
+    for word in tl.static_range(2):
+        key = (number >> (32 * word)).to(tl.uint32) + round.to(tl.uint32) * (_WEYL1 if word else _WEYL0)
+        tl.store(line + word, key.to(tl.int64), mask=round < _ROUNDS)
+
+
+def _no_keys(seed: Tensor) -> Tensor:
+    return seed.new_empty((*seed.shape, ROUNDS, 2))
+
+
+def _fill_keys(out: Tensor, seed: Tensor) -> None:
+    _schedule[(seed.numel(),)](out, seed)
+
+
 def _no_signs(
     keys: Tensor, key: int, dim: int, features: int, first: int, count: int, dtype: torch.dtype, masks: bool
 ) -> Tensor:
@@ -103,4 +121,5 @@ def _fill_signs(
     )
 
 
+register("key_schedule", op("key_schedule", _no_keys, _fill_keys), fits)
 register("signs", op("signs", _no_signs, _fill_signs), fits)
