@@ -7,7 +7,7 @@ import torch
 
 from .record import append
 
-NAMES = ("linear", "conv", "recurrent", "convert")
+NAMES = ("linear", "conv", "recurrent", "convert", "es")
 
 
 def main() -> None:

@@ -40,9 +40,10 @@ def offer(module: str) -> None:
     _offered.append(module)
 
 
-def chosen(name: str, tensor: Tensor, *about: Any) -> Callable[..., Any] | None:
+def chosen(name: str, tensor: Tensor, *about: Any, required: bool = True) -> Callable[..., Any] | None:
     """The kernel to use for the definition `name` on this tensor, or None: use the definition itself.
 
+    One that is not `required` only joins steps that have kernels of their own: an explicit request does without it.
     The automatic choice leaves what torch.compile traces to the compiler, which fuses the eager code.
     """
     if _requested == "eager":
@@ -54,7 +55,7 @@ def chosen(name: str, tensor: Tensor, *about: Any) -> Callable[..., Any] | None:
     kernel = _kernels.get(name)
     if kernel is not None and kernel.fits(tensor, *about):
         return kernel.call
-    if _requested == "auto":
+    if _requested == "auto" or not required:
         return None
     given = ", ".join(map(str, (f"a tensor on {tensor.device}", *about)))
     why = "".join(f" {reason}" for reason in _refused)

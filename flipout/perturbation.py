@@ -96,6 +96,11 @@ class Perturbation:
         """ΔŴ of one base."""
         return self._sample(self._starts(NOISE, base, 1).squeeze(0))
 
+    def starts(self, first: int, count: int) -> Tensor | None:
+        """(count,): where the streams of ΔŴ of the bases `first` onward start, if ΔŴ is N(0, 1) times one number."""
+        plain = self.distribution.gaussian and self.spread.dim() == 0 and self.part is None
+        return self._starts(NOISE, first, count) if plain else None
+
     def delta_rows(self, row: Tensor, base: Tensor, first: int, count: int) -> Tensor:
         """(*row.shape, width): single rows of a 2-D ΔŴ, each of its own base among the `count` bases `first` onward."""
         height, width = self.parameter.shape

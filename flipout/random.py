@@ -25,6 +25,9 @@ Array = Any  # a tensor, or numpy's array
 
 def key_schedule(seed: Tensor) -> Tensor:
     """The (rounds, 2) round keys of a 64-bit seed."""
+    kernel = chosen("key_schedule", seed)
+    if kernel is not None:
+        return kernel(seed)
     return (torch.stack((seed, seed >> 32)) + constant(_weyl, seed.device)).bitwise_and_(WORD)
 
 

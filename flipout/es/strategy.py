@@ -239,7 +239,9 @@ class EvolutionStrategy:
         self.optimizer.zero_grad()
         if self.schedule is not None:
             self.schedule.step()
-        changes = (torch.linalg.vector_norm((new - old).double()) for new, old in zip(moved, before, strict=True))
+        changes = [
+            torch.linalg.vector_norm(new - old, dtype=torch.float64) for new, old in zip(moved, before, strict=True)
+        ]
         return math.hypot(*map(float, changes))
 
     def _told(self) -> dict[str, Any]:

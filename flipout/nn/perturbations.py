@@ -93,7 +93,4 @@ class Perturbations:
         """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""
         if bias not in self:
             return self.product(op, x, weight, getattr(self.layer, bias, None))
-        y, vector = self.product(op, x, weight, None), self.vector(bias)
-        shape = [1] * y.dim()
-        shape[0], shape[op.out_dim] = vector.shape
-        return y + vector.view(shape)
+        return self.layer.plan.scheme.add_vector(self.product(op, x, weight, None), self[bias], op.out_dim)

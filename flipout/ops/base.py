@@ -19,9 +19,14 @@ class Op(ABC):
     r_dim: int
     in_features: int
     out_features: int
+    formed_from: int | None  # rows that share a weight from which on a CPU forms it rather than multiplies twice
 
     @abstractmethod
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
+
+    @abstractmethod
+    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+        """out[:] = apply(x, weight), where nothing is differentiated."""
 
     @abstractmethod
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:

@@ -24,6 +24,7 @@ class Conv(Op):
     bases: int | None = None
 
     in_dim = out_dim = 1
+    formed_from = None
 
     @property
     def s_dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -38,6 +39,9 @@ class Conv(Op):
             return torch.convolution(x, weight, bias, *self._options())
         y = self._unfold(torch.convolution(self._fold(x), weight.flatten(0, 1), None, *self._options()))
         return y if bias is None else y + bias.view(-1, *[1] * (x.dim() - 2))
+
+    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+        out.copy_(self.apply(x, weight))
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if not any(needs):

@@ -17,6 +17,7 @@ class Linear(Op):
 
     in_dim = out_dim = -1
     s_dim, r_dim = 1, 0
+    formed_from = 32
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.bases is None:
@@ -28,6 +29,12 @@ class Linear(Op):
         y = torch.bmm(weight, rows.mT) if rows.shape[1] == 1 else torch.bmm(rows, weight.mT)
         y = y.view(*x.shape[:-1], self.out_features)
         return y if bias is None else y + bias
+
+    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+        if self.bases is None:
+            out.copy_(self.apply(x, weight))
+        else:
+            torch.bmm(self._grouped(x), weight.mT, out=out.view(self.bases, -1, self.out_features))
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if self.bases is None:

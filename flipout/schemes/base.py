@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ..distributions.base import Distribution
-from ..ops.base import Op
+from ..ops.base import Op, by_example
 from ..perturbation import Perturbation
+from ..random import transformed
 
 Product = Callable[[Tensor], Tensor]
 
@@ -35,6 +36,10 @@ class Scheme(ABC):
         """(examples or 1, *shape): each example's own bias or norm Parameter."""
 
     @abstractmethod
+    def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
+        """y plus each example's own bias over dimension `dim`; where nothing is differentiated, in the memory of y."""
+
+    @abstractmethod
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         """(*row.shape, width): the perturbation of rows of a 2-D Parameter, each looked up by an example here."""
 
@@ -46,6 +51,15 @@ class Scheme(ABC):
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         """Σ_n F_n ΔW_n over the examples n with their `coefficients` F, of the Parameter's shape and at least in single
         precision. Memory does not grow with examples × weights."""
+
+
+def added(y: Tensor, vector: Tensor, dim: int) -> Tensor:
+    """y + vector, of which each example or all of them have a row, over dimension `dim`."""
+    rows, own = by_example(y, vector, dim)
+    if torch.is_grad_enabled() or transformed() or not rows.is_contiguous():
+        return (rows + own).view(y.shape)
+    rows += own
+    return y
 
 
 def at_once(tensor: Tensor) -> int:

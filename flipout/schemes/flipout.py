@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draw import runs
 from ..errors import AsymmetricDistribution, InvalidArgument
 from ..ops.base import Flipped, Op, apply_once, flip, put_flipped
 from ..perturbation import Perturbation, Signs
 from ..random import transformed
-from .base import Product, Scheme, at_once, wide
+from .base import Product, Scheme, added, at_once, wide
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,31 @@ class _Spec:
     def flipped(self, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, dtype: torch.dtype) -> Flipped:
         r, s = self.signs.over(self.dims, keys, dtype)
         return Flipped(self.op, self.lifted, mean, delta, r, s, bias)
+
+    def forms(self, x: Tensor) -> bool:
+        """Whether many rows of x share a weight, so that it is formed for less than a second product. Half precision
+        would round ΔŴ away beside W̄."""
+        least, count = self.op.formed_from, self.signs.count
+        if least is None or not x.numel() or x.device.type != "cpu" or x.itemsize < 4:
+            return False
+        return x.numel() >= least * count * self.op.in_features and x[0].is_contiguous()
+
+    def formed(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor) -> Tensor:
+        """The same by batched(x, W̄ + ΔŴ ∘ r sᵀ): a few examples' weights at a time, which stay in a CPU's cache."""
+        count, deltas = self.signs.count, delta.view(-1, 1, *mean.shape)
+        group, rows, some = count // len(deltas), x.shape[0] // count, max(_CACHED // 4 // max(mean.numel(), 1), 1)
+        r, s = self.signs.over(self.dims, keys, x.dtype)
+        r, s = r.unsqueeze(-1), s.unsqueeze(-2)
+        y = x.new_empty(*x.shape[:-1], self.op.out_features)
+        room = mean.new_empty(min(some, count), *mean.shape)
+        for first, length in runs(0, count, some, group):
+            own, bases = slice(first, first + length), max(length // group, 1)
+            weight, of = room[:length], (bases, length // bases)
+            torch.mul(deltas[first // group :][:bases], s[own].unflatten(0, of), out=weight.unflatten(0, of))
+            torch.addcmul(mean, weight, r[own], out=weight)
+            piece = slice(first * rows, (first + length) * rows)
+            self.op.batched(length).put(y[piece], x[piece], weight)
+        return y if bias is None else y.add_(bias)
 
     def pieces(self, x: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows with their r and s: on a CPU a few examples at a time, so that what is flipped stays in its cache."""
@@ -61,6 +87,8 @@ class _Flipout(torch.autograd.Function):
     ) -> Tensor:
         ctx.spec = spec
         ctx.save_for_backward(x, mean, delta, keys)
+        if spec.forms(x):
+            return spec.formed(x, mean, bias, delta, keys)
         op, lifted = spec.op, spec.lifted
         y = torch.empty(0)
         for rows, r, s in spec.pieces(x, keys):
@@ -132,6 +160,9 @@ class Flipout(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        made = None if torch.is_grad_enabled() or transformed() else self._by_kernels(op, x, bias, p)
+        if made is not None:
+            return made
         spec, delta, whole = self._spread_over(op, p)
         keys = p.sign_keys(self.reuse_signs)
         return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, keys))
@@ -145,6 +176,15 @@ class Flipout(Scheme):
         keys = p.sign_keys(self.reuse_signs)
         (r,) = p.signs.over([(0, p.parameter.numel())], keys, p.dtype)
         return p.mean + self._delta_of_each(p) * r.reshape(p.examples, *p.parameter.shape)
+
+    def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
+        fixed = torch.is_grad_enabled() or transformed()
+        kernel = None if fixed else chosen("add_vectors", y, p.signs, dim, required=False)
+        if kernel is None:
+            return added(y, self.vector(p), dim)
+        first, count, group = self._bases(p)
+        share, skip = group or p.examples, p.first - first * group if group else 0
+        return kernel(y, p.mean, p.deltas(first, count), p.signs, p.sign_keys(self.reuse_signs), share, skip)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         first, count, group = self._bases(p)
@@ -166,6 +206,12 @@ class Flipout(Scheme):
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S."""
         coefficients = wide(coefficients, p)
+        if groups == 1 and p.parameter.dim() == 2:
+            kernel, *about = self._kernel("weighted_groups", p.parameter, p, None, 1)
+            if kernel is not None:
+                dtype = torch.float16 if p.dtype.itemsize == 2 else p.dtype
+                signs = p.signs.over(list(enumerate(p.parameter.shape)), p.sign_keys(self.reuse_signs), dtype)
+                return kernel(*signs, coefficients, p.dtype, *about)
         total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
         group = self._bases(p)[2]
         shared, signs = group or p.examples, total.numel()
@@ -198,6 +244,36 @@ class Flipout(Scheme):
             for signs in (over0 * coefficients.unsqueeze(1), over1)
         )
         return (over0.mT @ over1).view(bases, d0, d1, *[1] * len(kernel))
+
+    def _by_kernels(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor | None:
+        """The definition without gradients, signs and the noise of small groups made where they are used; None where
+        kernels do not serve."""
+        flip_drawn = chosen("flip_drawn", x, p.signs, op.in_dim, required=False)
+        add_flipped = chosen("add_flipped", x, p.signs, op.out_dim, required=False)
+        first, count, group = self._bases(p)
+        if flip_drawn is None or add_flipped is None or not p.examples:
+            return None
+        keys = p.sign_keys(self.reuse_signs)
+        kernel, *groups = self._kernel("put_grouped", x, p, op, p.draw.rows)
+        if kernel is not None:
+            y, flipped = op.apply(x, p.mean, bias), flip_drawn(x, p.signs, keys, op.s_dim)
+            (r,) = p.signs.over([(op.r_dim, op.out_features)], keys, p.dtype)
+            return kernel(y, flipped, r, *groups)
+        if count > 1 and (p.first % group or p.examples % group):
+            return None
+        lifted, delta = (op, p.delta(first)) if count == 1 else (op.batched(count), p.deltas(first, count))
+        product = lifted.apply(flip_drawn(x, p.signs, keys, op.s_dim), delta)
+        return add_flipped(op.apply(x, p.mean, bias), product.contiguous(), p.signs, keys, op.r_dim)
+
+    def _kernel(self, name: str, tensor: Tensor, p: Perturbation, op: Op | None, rows: int) -> tuple[Any, ...]:
+        """A kernel for several bases, with what it wants to know of them: where their noise starts, its spread, rows of
+        a group, and how many of these the first one lacks."""
+        first, count, group = self._bases(p)
+        if count == 1 or transformed():
+            return (None,)
+        kernel = chosen(name, tensor, p.dtype, op, p.parameter.shape, group * rows, required=False)
+        starts = None if kernel is None else p.starts(first, count)
+        return (None,) if starts is None else (kernel, starts, p.spread, group * rows, (p.first - first * group) * rows)
 
     def _spread_over(self, op: Op, p: Perturbation) -> tuple[_Spec, Tensor, Callable[[Tensor, Product], Tensor]]:
         """The op over the bases of these examples, their ΔŴ, and how a product with whole groups is had of these rows:

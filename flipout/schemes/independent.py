@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draw import runs
 from ..ops.base import Op
 from ..perturbation import Perturbation
-from .base import Product, Scheme, at_once, wide
+from ..random import transformed
+from .base import Product, Scheme, added, at_once, wide
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Independent(Scheme):
 
     def vector(self, p: Perturbation) -> Tensor:
         return p.mean + p.oriented(p.deltas(p.first, p.examples))
+
+    def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
+        kernel = None if torch.is_grad_enabled() or transformed() else chosen("add_normals", y, dim, required=False)
+        starts = None if kernel is None else p.starts(p.first, p.examples)
+        if kernel is None or starts is None or not p.examples:
+            return added(y, self.vector(p), dim)
+        return kernel(y, p.mean, starts, p.oriented(p.spread))
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         return p.oriented(p.delta_rows(row, example + p.first, p.first, p.examples))

@@ -9,7 +9,7 @@ from ..distributions.base import Distribution
 from ..errors import NoExampleWeights, NoPopulation, NotGaussian, SampledPerPosition
 from ..ops.base import Op
 from ..perturbation import Perturbation
-from .base import Product, Scheme
+from .base import Product, Scheme, added
 from .independent import Independent
 
 
@@ -52,6 +52,9 @@ class LocalReparam(Scheme):
 
     def vector(self, p: Perturbation) -> Tensor:
         return Independent().vector(p)  # a bias enters each example's output once: sampling it is exact
+
+    def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
+        return added(y, self.vector(p), dim)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         self._check_positions(row[:1].numel() * p.draw.rows, f"index tensor of shape {tuple(row.shape)}")

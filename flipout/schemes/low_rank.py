@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..backend import chosen
 from ..distributions.base import Distribution
 from ..distributions.gaussian import Gaussian
 from ..draw import runs
 from ..errors import InvalidArgument, NotLowRank
 from ..ops.base import Op, apply_once
 from ..perturbation import Perturbation
+from ..random import transformed
 from .base import Product, Scheme, at_once, wide
 from .independent import Independent
 
@@ -40,6 +42,11 @@ class LowRank(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
+        fixed = torch.is_grad_enabled() or transformed() or self.rank > 1 or p.examples == 0
+        kernel = None if fixed else chosen("put_factored", x, op.in_dim, required=False)
+        starts = None if kernel is None else p.starts(p.first, p.examples)
+        if kernel is not None and starts is not None:
+            return kernel(op.apply(x, p.mean, bias), x, starts, p.oriented(p.spread))
         return self.bound(op, bias, p)(x)
 
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
@@ -51,6 +58,9 @@ class LowRank(Scheme):
 
     def vector(self, p: Perturbation) -> Tensor:
         return Independent().vector(p)
+
+    def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
+        return Independent().add_vector(y, p, dim)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         _, right = p.factors(self.rank, p.first, p.examples)

@@ -9,7 +9,7 @@ from ..distributions.base import Distribution
 from ..errors import NoPopulation
 from ..ops.base import Op
 from ..perturbation import Perturbation
-from .base import Product, Scheme
+from .base import Product, Scheme, added
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class Shared(Scheme):
 
     def vector(self, p: Perturbation) -> Tensor:
         return self._weight(p).unsqueeze(0)
+
+    def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
+        return added(y, self.vector(p), dim)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         return p.oriented(p.delta_rows(row, torch.zeros_like(example), 0, 1))

@@ -1,5 +1,7 @@
 """ΔW_n = ΔŴ ∘ r_n s_nᵀ: the sign matrix, who shares what, what a new draw changes."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -225,3 +227,43 @@ def test_a_sign_seed_is_heard_where_signs_are_reused() -> None:
     assert torch.equal(made[1], made[2])
     assert not torch.equal(made[0], made[1])
     assert not torch.equal(made[1], made[3])
+
+
+@pytest.mark.parametrize("room", [2**20, 4 * 2 * 24, 4 * 24, 0], ids=["all", "two", "one", "none"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"group": 3}, {"group": 3, "first": 2}, {"group": 2, "antithetic": True}], ids=str
+)
+@pytest.mark.parametrize("layout", ["tokens", "rows", "one batch", "turned"])
+def test_weights_that_many_rows_share_may_be_formed(
+    layout: str, fields: dict[str, Any], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With rows enough for that, any number of examples at a time and across groups, the outputs and gradients are
+    those of each example's own weights."""
+    monkeypatch.setattr("flipout.schemes.flipout._CACHED", room)
+    layer = flipout.nn.Linear(6, 4, distribution=flipout.MeanField(std=0.5), where="*").double()
+    x = torch.randn(9, 33, 6, dtype=torch.float64)
+    if layout == "one batch":
+        x = x[:1].expand(9, 33, 6)
+    if layout == "turned":
+        x = x.transpose(0, 1).contiguous().transpose(0, 1)
+    x = x.detach().requires_grad_()
+    rows = 33 if layout == "rows" else 1
+    with flipout.hold(layer, seed=5, rows=rows, **fields):
+        y = layer(x.flatten(0, 1) if layout == "rows" else x).view_as(x[..., :4])
+        with torch.no_grad():
+            without = layer(x.flatten(0, 1) if layout == "rows" else x).view_as(y)
+        made = flipout.example_weights(layer)
+        expected = torch.einsum("nti,noi->nto", x, made["weight"]) + made["bias"].unsqueeze(1)
+    torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(without, expected, rtol=1e-12, atol=1e-12)
+    leaves = [x, *layer.parameters()]
+    found, wanted = (torch.autograd.grad(z.square().sum(), leaves, retain_graph=True) for z in (y, expected))
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_half_precision_forms_no_weights() -> None:
+    """ΔŴ of 2⁻¹² of the mean would be rounded away."""
+    layer = flipout.nn.Linear(6, 4, bias=False, distribution=flipout.Gaussian(2.0**-12)).to(torch.bfloat16)
+    nn.init.ones_(layer.weight)
+    x = torch.tensor([1.0, -1.0] * 3).bfloat16().expand(3, 64, 6)
+    assert torch.all(layer(x) != 0)

@@ -18,7 +18,7 @@ _WEYL0, _WEYL1 = (tl.constexpr(number) for number in WEYL)
 
 
 @triton.jit
-def _philox(c0, c1, c2, c3, key0, key1):
+def philox(c0, c1, c2, c3, key0, key1):
     for _ in tl.static_range(_ROUNDS):
         high0, high1 = tl.umulhi(c0, _MULTIPLIER0), tl.umulhi(c2, _MULTIPLIER1)
         low0, low1 = c0 * _MULTIPLIER0, c2 * _MULTIPLIER1
@@ -57,7 +57,7 @@ def _signs(
     zero = tl.full((BLOCKS,), 0, tl.uint32)
     c1 = (first.to(tl.int64) + example).to(tl.uint32)
     c2, c3 = zero + high.to(tl.uint32), zero + low.to(tl.uint32)
-    words = _philox(block.to(tl.uint32), c1, c2, c3, key0, key1)
+    words = philox(block.to(tl.uint32), c1, c2, c3, key0, key1)
     kind: tl.constexpr = out.dtype.element_ty
     bit = tl.arange(0, 32)[None, :]
     line = (out + row * features.to(INDEX))[:, None]
@@ -66,6 +66,24 @@ def _signs(
         drawn = (words[word][:, None] >> bit.to(tl.uint32)) & 1
         sign = drawn.to(kind) << (kind.primitive_bitwidth - 1) if MASKS else 1 - 2 * drawn.to(tl.float32)
         tl.store(line + feature, sign, mask=inside[:, None] & (feature < features))
+
+
+@triton.jit(do_not_specialize_on_alignment=["seed"])
+def _schedule(out, seed):
+    round = tl.arange(0, 16)
+    number = tl.load(seed + tl.program_id(0)).to(tl.uint64)
+    line = out + (tl.program_id(0) * _ROUNDS + round) * 2
+    for word in tl.static_range(2):
+        key = (number >> (32 * word)).to(tl.uint32) + round.to(tl.uint32) * (_WEYL1 if word else _WEYL0)
+        tl.store(line + word, key.to(tl.int64), mask=round < _ROUNDS)
+
+
+def _no_keys(seed: Tensor) -> Tensor:
+    return seed.new_empty((*seed.shape, ROUNDS, 2))
+
+
+def _fill_keys(out: Tensor, seed: Tensor) -> None:
+    _schedule[(seed.numel(),)](out, seed)
 
 
 def _no_signs(
@@ -103,4 +121,5 @@ def _fill_signs(
     )
 
 
+register("key_schedule", op("key_schedule", _no_keys, _fill_keys), fits)
 register("signs", op("signs", _no_signs, _fill_signs), fits)

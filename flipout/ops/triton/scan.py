@@ -17,7 +17,7 @@ _INTERPRETED = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
-def _dot(a, b, sum, PRECISION: tl.constexpr):
+def dot(a, b, sum, PRECISION: tl.constexpr):
     if _INTERPRETED:  # the interpreter multiplies the bits of bfloat16
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, sum, input_precision=PRECISION)
@@ -41,9 +41,9 @@ def _product(
     flipped = tl.full((COLUMNS, ROWS), 0, tl.float32)
     for k in range(0, LENGTH, DEPTH):
         own = tl.load(a + k, mask=there, other=0, cache_modifier=".cg")
-        straight = _dot(tl.load(b + k), own.T, straight, PRECISION)
+        straight = dot(tl.load(b + k), own.T, straight, PRECISION)
         own = tl.load(a + a_apart + k, mask=there, other=0, cache_modifier=".cg")
-        flipped = _dot(tl.load(b + b_apart + k), own.T, flipped, PRECISION)
+        flipped = dot(tl.load(b + b_apart + k), own.T, flipped, PRECISION)
     return straight.T, flipped.T
 
 

@@ -13,26 +13,75 @@ from torch import Tensor
 from ...backend import register
 from ...random import wrap
 from ...streams import APART, GAMMA, MIX
-from .base import fits, index_type, op
+from .base import INTERPRETED, fits, index_type, op
 
 _BLOCK, _WORDS = 512, 16  # threads' worth of words, and words of 64 signs, in one program
 _GAMMA = tl.constexpr(GAMMA % 2**64)
 _MIX0, _MIX1 = tl.constexpr(MIX[0] % 2**64), tl.constexpr(MIX[1] % 2**64)
 _UNIT, _HALF_UNIT, _TURN = tl.constexpr(2.0**-32), tl.constexpr(2.0**-33), tl.constexpr(math.tau / 2**32)
+_INTERPRETED = tl.constexpr(INTERPRETED)
+_FAST = tl.constexpr(
+    """{
+    .reg .f32 a, b;
+    .reg .b32 c;
+    xor.b32 c, $2, 0x80000000;
+    cvt.rn.f32.u32 a, c;
+    fma.rn.f32 a, a, 0f2F800000, 0f2F000000;
+    lg2.approx.ftz.f32 a, a;
+    mul.f32 a, a, 0fBFB17218;
+    max.f32 a, a, 0f00000000;
+    sqrt.approx.ftz.f32 a, a;
+    cvt.rn.f32.u32 b, $3;
+    mul.f32 b, b, 0f30C90FDB;
+    cos.approx.ftz.f32 $0, b;
+    sin.approx.ftz.f32 $1, b;
+    mul.f32 $0, $0, a;
+    mul.f32 $1, $1, a;
+    }"""
+)
 
 
 @triton.jit
-def _splitmix(z):
+def splitmix(z):
     z = (z ^ (z >> 30)) * _MIX0
     z = (z ^ (z >> 27)) * _MIX1
     return z ^ (z >> 31)
 
 
 @triton.jit
+def box_muller(z, REAL: tl.constexpr):
+    """Two normal numbers of each word."""
+    high, low = (z >> 32).to(tl.uint32), z.to(tl.uint32)
+    unit = (high ^ 0x80000000).to(REAL) * _UNIT + _HALF_UNIT
+    square = -2 * tl.log(unit)
+    radius = tl.sqrt_rn(square) if REAL is tl.float32 else tl.sqrt(square)
+    angle = low.to(REAL) * _TURN
+    return tl.cos(angle) * radius, tl.sin(angle) * radius
+
+
+@triton.jit
+def normals(z, kind: tl.constexpr):
+    """Two normal numbers of each word, for `kind`: half precision has them from a GPU's own functions, off by 2⁻²⁰."""
+    z = splitmix(z)
+    if _INTERPRETED or kind == tl.float32:
+        first, second = box_muller(z, tl.float32)
+    else:
+        first, second = tl.inline_asm_elementwise(
+            _FAST,
+            "=f,=f,r,r",
+            [(z >> 32).to(tl.uint32), z.to(tl.uint32)],
+            dtype=(tl.float32, tl.float32),
+            is_pure=True,
+            pack=1,
+        )
+    return first, second
+
+
+@triton.jit
 def _word(start, row, column, origin, inside):
     """Word `column` of the stream that starts at start[row]."""
     z = tl.load(start + row, mask=inside, other=0).to(tl.uint64) + origin.to(tl.uint64)
-    return _splitmix(z + column.to(tl.uint64) * _GAMMA)
+    return splitmix(z + column.to(tl.uint64) * _GAMMA)
 
 
 @triton.jit(do_not_specialize=["total", "half", "size", "origin"], do_not_specialize_on_alignment=["start"])
@@ -52,15 +101,10 @@ def _halves(
     inside = i < total
     row, column = i // half.to(INDEX), i % half.to(INDEX)
     z = _word(start, row, column, origin, inside)
-    high, low = (z >> 32).to(tl.uint32), z.to(tl.uint32)
     if REAL is None:
-        first, second = high.to(tl.int64), low.to(tl.int64)
+        first, second = (z >> 32).to(tl.int64), (z & 0xFFFFFFFF).to(tl.int64)
     else:
-        unit = (high ^ 0x80000000).to(REAL) * _UNIT + _HALF_UNIT
-        square = -2 * tl.log(unit)
-        radius = tl.sqrt_rn(square) if REAL is tl.float32 else tl.sqrt(square)
-        angle = low.to(REAL) * _TURN
-        first, second = tl.cos(angle) * radius, tl.sin(angle) * radius
+        first, second = box_muller(z, REAL)
     place = row * size.to(INDEX) + column
     tl.store(out + place, first, mask=inside)
     tl.store(out + place + half.to(INDEX), second, mask=inside & (column + half < size))
@@ -105,10 +149,10 @@ def _starts(
     i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     row, column = i // count.to(INDEX), i % count.to(INDEX)
-    z = _splitmix(tl.load(seed + row, mask=inside, other=0).to(tl.uint64) + parameter.to(tl.uint64))
-    z = _splitmix(z + fold.to(tl.uint64))
+    z = splitmix(tl.load(seed + row, mask=inside, other=0).to(tl.uint64) + parameter.to(tl.uint64))
+    z = splitmix(z + fold.to(tl.uint64))
     step = (first.to(tl.int64) + column).to(tl.uint64)
-    tl.store(out + i, _splitmix(z + step * _GAMMA).to(tl.int64), mask=inside)
+    tl.store(out + i, splitmix(z + step * _GAMMA).to(tl.int64), mask=inside)
 
 
 def _no_numbers(start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> Tensor:

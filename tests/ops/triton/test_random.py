@@ -91,3 +91,8 @@ def test_the_op_is_what_torch_expects() -> None:
     keys = key_schedule(torch.tensor(3, device=DEVICE))
     for dtype, masks in ((torch.float32, False), (torch.bfloat16, True)):
         torch.library.opcheck(torch.ops.flipout.signs.default, (keys, KEY, 1, 9, 2, 3, dtype, masks))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_round_keys(seed: int) -> None:
+    assert_same(*both(lambda device: key_schedule(torch.tensor(seed, device=device))))

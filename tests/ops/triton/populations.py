@@ -1,0 +1,33 @@
+"""Populations under kernels and under eager code."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout.backend import Backend, using
+from tests.ops.triton.kernels import DEVICE
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def forward(model: nn.Module, x: Tensor, dtype: torch.dtype, backend: Backend, **fields) -> Tensor:
+    own = copy.deepcopy(model).to(DEVICE, dtype)
+    with torch.no_grad(), using(backend), flipout.hold(own, 7, **fields):
+        return own(x.to(DEVICE, dtype)).double().cpu()
+
+
+def assert_within_twice(made: Tensor, eager: Tensor, exact: Tensor) -> None:
+    """The error that half precision may have: at most twice that of the definition."""
+    error, allowed = (made - exact).square().mean().sqrt(), (eager - exact).square().mean().sqrt()
+    assert error <= 2 * allowed
+    assert (made - exact).abs().max() <= 4 * (eager - exact).abs().max()
+
+
+def assert_forward(model: nn.Module, x: Tensor, dtype: torch.dtype, **fields) -> None:
+    made, eager = forward(model, x, dtype, "triton", **fields), forward(model, x, dtype, "eager", **fields)
+    if dtype in TOLERANCE:
+        torch.testing.assert_close(made, eager, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    else:
+        assert_within_twice(made, eager, forward(model, x, torch.float64, "eager", **fields))
