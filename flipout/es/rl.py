@@ -1,6 +1,7 @@
 """Policies: the fitness of a member is its return in an environment of its own."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from .settings import check_whole
 
 if TYPE_CHECKING:
     from .strategy import EvolutionStrategy
+
+
+_FORMED = 2**24  # numbers: of all members' weights, below which they are formed once an episode
 
 
 class Normalizer(nn.Module):
@@ -103,17 +107,17 @@ class Episodes:
         like = next(iter(population.model.parameters()))
         observations, _ = copies.reset(seed=seeds)
         returns, lasts, state, step = np.zeros(population.size), np.ones(population.size, bool), None, 0
-        while lasts.any() and step != self.steps:
-            x = torch.as_tensor(np.asarray(observations)).to(like)
-            if seen is not None:
-                seen.append(x[torch.from_numpy(lasts)])
-            if self.recurrent:
-                y, state = population(x, state)
-            else:
-                y = population(x)
-            observations, rewards, ended, cut, _ = copies.step(self._actions(copies.single_action_space, y, generators))
-            returns[lasts] += rewards[lasts]
-            lasts, step = lasts & ~(ended | cut), step + 1
+        weights = population.size * sum(parameter.numel() for parameter in population.model.parameters())
+        with population.formed() if weights <= _FORMED else nullcontext(population) as policy:
+            while lasts.any() and step != self.steps:
+                x = torch.as_tensor(np.asarray(observations)).to(like)
+                if seen is not None:
+                    seen.append(x[torch.from_numpy(lasts)])
+                y, state = policy(x, state) if self.recurrent else (policy(x), None)
+                actions = self._actions(copies.single_action_space, y, generators)
+                observations, rewards, ended, cut, _ = copies.step(actions)
+                returns[lasts] += rewards[lasts]
+                lasts, step = lasts & ~(ended | cut), step + 1
         return returns
 
     def close(self) -> None:
