@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidArgument, InvalidInput, MissingExtra
+from ..nn.contexts import in_eval
 from .population import Population, seed_of
 from .settings import check_whole
 
@@ -101,23 +102,36 @@ class Episodes:
 
     def play(self, population: Population, episode: int, seen: list[Tensor] | None = None) -> np.ndarray:
         """(size,): the returns of one episode; `seen` is given the observations of those whose episode lasts."""
-        copies = self._copies(population.size)
         seeds, noise = (self._seeds(population, f"{what} {episode}") for what in ("episode", "action"))
-        generators = [np.random.default_rng(seed) for seed in noise] if self.action_noise else []
         like = next(iter(population.model.parameters()))
-        observations, _ = copies.reset(seed=seeds)
-        returns, lasts, state, step = np.zeros(population.size), np.ones(population.size, bool), None, 0
         weights = population.size * sum(parameter.numel() for parameter in population.model.parameters())
         with population.formed() if weights <= _FORMED else nullcontext(population) as policy:
-            while lasts.any() and step != self.steps:
-                x = torch.as_tensor(np.asarray(observations)).to(like)
-                if seen is not None:
-                    seen.append(x[torch.from_numpy(lasts)])
-                y, state = policy(x, state) if self.recurrent else (policy(x), None)
-                actions = self._actions(copies.single_action_space, y, generators)
-                observations, rewards, ended, cut, _ = copies.step(actions)
-                returns[lasts] += rewards[lasts]
-                lasts, step = lasts & ~(ended | cut), step + 1
+            return self._play(policy, like, seeds, noise, seen)
+
+    @torch.no_grad()
+    def returns(self, model: nn.Module, episodes: int, seed: int = 0) -> Tensor:
+        """(episodes,): those of the model itself, at its mean weights."""
+        check_whole("episodes", episodes, 1)
+        seeds, noise = ([seed_of(seed, i, what) for i in range(episodes)] for what in ("returns", "noise of returns"))
+        with in_eval(model):
+            return torch.from_numpy(self._play(model, next(iter(model.parameters())), seeds, noise))
+
+    def _play(
+        self, policy: Any, like: Tensor, seeds: list[int], noise: list[int], seen: list[Tensor] | None = None
+    ) -> np.ndarray:
+        copies = self._copies(len(seeds))
+        generators = [np.random.default_rng(seed) for seed in noise] if self.action_noise else []
+        observations, _ = copies.reset(seed=seeds)
+        returns, lasts, state, step = np.zeros(len(seeds)), np.ones(len(seeds), bool), None, 0
+        while lasts.any() and step != self.steps:
+            x = torch.as_tensor(np.asarray(observations)).to(like)
+            if seen is not None:
+                seen.append(x[torch.from_numpy(lasts)])
+            y, state = policy(x, state) if self.recurrent else (policy(x), None)
+            actions = self._actions(copies.single_action_space, y, generators)
+            observations, rewards, ended, cut, _ = copies.step(actions)
+            returns[lasts] += rewards[lasts]
+            lasts, step = lasts & ~(ended | cut), step + 1
         return returns
 
     def close(self) -> None:

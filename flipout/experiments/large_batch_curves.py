@@ -127,7 +127,8 @@ def _panels(names: Sequence[str]):
 
 def band(axes, curves: Sequence[Any], column: str, colour: str, style: str, label: str | None) -> None:
     """A line for the mean over curves with the same `iterations`, and a band from the lowest to the highest."""
-    at = np.asarray(curves[0].iterations[1:])
-    values = np.asarray([getattr(curve, column)[1:] for curve in curves])
+    begin = curves[0].iterations[0] == 0  # which a logarithmic axis has no place for
+    at = np.asarray(curves[0].iterations[begin:])
+    values = np.asarray([getattr(curve, column)[begin:] for curve in curves])
     axes.fill_between(at, values.min(0), values.max(0), color=colour, alpha=0.2, lw=0, zorder=2)
     axes.plot(at, values.mean(0), style, color=colour, lw=1.5, label=label, zorder=3)

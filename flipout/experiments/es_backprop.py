@@ -1,0 +1,68 @@
+"""Figures 2c and 2d: FlipES with 1,600 and with 5,000 samples an update against backpropagation."""
+
+from .es_supervised import EsConfig, work
+from .es_training import EsTraining
+from .experiment import Experiment
+
+CLAIM = (
+    "FlipES achieves data efficiency comparable with the backpropagation algorithm, error against updates; an update "
+    "is around 60 times more expensive."
+)
+
+ES_BACKPROP_FC = Experiment(
+    name="es-backprop-fc",
+    title="Figure 2c: FlipES against backpropagation, a 784-512-512-10 network on MNIST",
+    claim=CLAIM,
+    presets={
+        "smoke": EsConfig(
+            training=EsTraining(data="digits", hidden=(16,), batch=32, updates=12),
+            against="backprop",
+            samples=(80, 160),
+            seeds=3,
+            draws=20,
+        ),
+        "quick": EsConfig(
+            training=EsTraining(data="digits", hidden=(32, 32), updates=150),
+            against="backprop",
+            samples=(1600, 5000),
+            seeds=2,
+            draws=30,
+        ),
+        "paper": EsConfig(
+            training=EsTraining(updates=400), against="backprop", samples=(1600, 5000), seeds=3, draws=40
+        ),
+    },
+    costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "not yet run"},
+    work=work,
+)
+
+ES_BACKPROP_CONVLE = Experiment(
+    name="es-backprop-convle",
+    title="Figure 2d: FlipES against backpropagation, ConvLe on MNIST",
+    claim=CLAIM,
+    presets={
+        "smoke": EsConfig(
+            training=EsTraining(network="convle", width=1 / 16, data="digits", batch=16, updates=6),
+            against="backprop",
+            samples=(40, 80),
+            seeds=2,
+            draws=20,
+        ),
+        "quick": EsConfig(
+            training=EsTraining(network="convle", width=1 / 8, data="digits", batch=16, updates=60),
+            against="backprop",
+            samples=(400, 1600),
+            seeds=2,
+            draws=20,
+        ),
+        "paper": EsConfig(
+            training=EsTraining(network="convle", batch=32, updates=150, members=1000, precision="tf32"),
+            against="backprop",
+            samples=(1600, 5000),
+            seeds=2,
+            draws=20,
+        ),
+    },
+    costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "not yet run"},
+    work=work,
+)

@@ -1,0 +1,127 @@
+"""Networks trained by evolution strategies, and by backpropagation on the same batches."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from flipout.es import EvolutionStrategy, Local, Population
+
+from ..errors import InvalidArgument
+from . import networks
+from .runs import Run
+from .supervised import Prepared, Supervised, network
+
+Method = Literal["FlipES", "IdealES", "backprop"]
+SCHEMES = {"FlipES": "flipout", "IdealES": "independent"}
+
+
+@dataclass(frozen=True)
+class EsTraining(Supervised):
+    """Adam on the estimate of antithetic pairs with centred ranks. All members of an update see one batch, drawn with
+    replacement; their fitness is its mean log-likelihood, or the part of it that they get right."""
+
+    units: Literal["relu", "binary"] = "relu"
+    fitness: Literal["likelihood", "accuracy"] = "likelihood"
+    batch: int = 64
+    group: int = 40  # members with one ΔŴ
+    std: float = 0.05
+    learning_rate: float = 0.03  # of evolution strategies
+    backprop_rate: float = 0.01  # of backpropagation
+    updates: int = 200
+    members: int = 0  # at once; 0 for as many as Local takes
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch", 1), ("updates", 1), ("members", 0)):
+            if getattr(self, name) < least:
+                raise InvalidArgument(f"training.{name}={getattr(self, name)}: expected at least {least}.")
+
+
+class Task:
+    """The network of one seed, and the data as it takes them."""
+
+    def __init__(self, config: EsTraining, given: Prepared, seed: int, run: Run) -> None:
+        self.config, self.flat = config, config.network == "fc"
+        torch.manual_seed(run.seed_of(f"network.{seed}"))
+        made = network(config, given, networks.Binary if config.units == "binary" else nn.ReLU)
+        # An input that all members share is multiplied with the mean once where it needs no flattening.
+        self.model: nn.Module = made[1:] if self.flat else made
+        self.x, self.x_test = (x.flatten(1) if self.flat else x for x in (given.x, given.x_test))
+        self.y, self.y_test = given.y, given.y_test
+        shape = (config.updates, config.batch)
+        self.batches = torch.randint(len(self.x), shape, generator=run.generator(f"batches.{seed}")).to(self.x.device)
+
+    def fitness(self, population: Population) -> Tensor:
+        """(size,): all of them on the same pictures."""
+        chosen = self.batches[population.generation % len(self.batches)]
+        x, y = self.x[chosen], self.y[chosen]
+        made = population(x.expand(population.size, *x.shape), batched=not self.flat)
+        if self.config.fitness == "accuracy":
+            return (made.argmax(2) == y).float().mean(1)
+        return made.log_softmax(2).gather(2, y.expand(population.size, -1).unsqueeze(2)).mean((1, 2))
+
+    def strategy(self, method: str, samples: int, seed: int, **how: Any) -> EvolutionStrategy:
+        own = self.config
+        return EvolutionStrategy(
+            self.model,
+            self.fitness,
+            population=samples,
+            group=own.group,
+            std=own.std,
+            antithetic=True,
+            scheme=SCHEMES[method],
+            fleet=Local(own.members or None),
+            seed=seed,
+            **how,
+        )
+
+
+class Trainer:
+    """One network by one method. Those of one `seed` begin alike and see the same batches, whatever their method."""
+
+    def __init__(self, config: EsTraining, given: Prepared, method: str, samples: int, seed: int, run: Run) -> None:
+        self.task, self.at, self.seconds = Task(config, given, seed, run), 0, 0.0
+        self.model = self.task.model
+        if method == "backprop":
+            self.strategy = None
+            self.optimizer = torch.optim.Adam(self.model.parameters(), config.backprop_rate)
+        else:
+            noise = run.seed_of(f"noise.{method}.{samples}.{seed}")
+            self.strategy = self.task.strategy(
+                method, samples, noise, optimizer=lambda parameters: torch.optim.Adam(parameters, config.learning_rate)
+            )
+
+    def train(self, updates: int) -> None:
+        started = time.perf_counter()
+        for _ in range(updates):
+            if self.strategy is not None:
+                self.strategy.step()
+            else:
+                self._backprop(self.task.batches[self.at])
+            self.at += 1
+        if self.task.x.is_cuda:
+            torch.cuda.synchronize(self.task.x.device)
+        self.seconds += time.perf_counter() - started
+
+    @torch.no_grad()
+    def look(self, probe: int) -> dict[str, float]:
+        """The network at the mean weights, on some training examples and on the test set."""
+        self.model.eval()
+        task = self.task
+        x, y = task.x[:probe], task.y[:probe]
+        parts = zip(x.split(2000), y.split(2000), strict=True)
+        return {
+            "loss": sum(float(cross_entropy(self.model(a), b, reduction="sum")) for a, b in parts) / len(x),
+            "train_error": 1 - networks.accuracy(self.model, x, y),
+            "test_error": 1 - networks.accuracy(self.model, task.x_test, task.y_test),
+        }
+
+    def _backprop(self, chosen: Tensor) -> None:
+        self.model.train()
+        loss = cross_entropy(self.model(self.task.x[chosen]), self.task.y[chosen])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
