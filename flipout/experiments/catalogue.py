@@ -4,6 +4,7 @@ from .es_backprop import ES_BACKPROP_CONVLE, ES_BACKPROP_FC
 from .es_discrete import ES_DISCRETE
 from .es_ideal import ES_IDEAL
 from .es_rl import ES_RL
+from .es_scaling import ES_SCALING
 from .large_batch_convle import LARGE_BATCH_CONVLE
 from .large_batch_fc import LARGE_BATCH_FC
 from .posterior_check import POSTERIOR_CHECK
@@ -32,5 +33,6 @@ EXPERIMENTS = {
         ES_BACKPROP_CONVLE,
         ES_DISCRETE,
         ES_RL,
+        ES_SCALING,
     )
 }

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from flipout.variance.figures import COLOURS
 
-from .es_training import EsTraining, Trainer
+from .es_training import EsTraining, Task, Trainer
 from .large_batch_curves import band, points, reached
 from .runs import Run
 from .supervised import Prepared, own_randomness
@@ -62,7 +62,8 @@ def trained(
 ) -> dict:
     looked: list[dict[str, float]] = []
     with own_randomness(run):
-        trainer = Trainer(config, given, method, samples, seed, run)
+        noise = run.seed_of(f"noise.{method}.{samples}.{seed}")
+        trainer = Trainer(Task(config, given, seed, run), method, samples, noise)
         at = points(config.updates)
         for before, now in zip([0, *at], at, strict=False):
             trainer.train(now - before)

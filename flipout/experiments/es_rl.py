@@ -32,7 +32,7 @@ class RlConfig(Config):
     group: int = 40
     std: float = 0.1
     learning_rate: float = 0.05
-    generations: int = 30
+    generations: int = 40
     seeds: int = 3
     evaluated: int = 100  # episodes at the end
     draws: int = 40  # of each estimate at one policy

@@ -65,15 +65,14 @@ class Task:
 
     def strategy(self, method: str, samples: int, seed: int, **how: Any) -> EvolutionStrategy:
         own = self.config
+        how = {"group": own.group, "fleet": Local(own.members or None), **how}
         return EvolutionStrategy(
             self.model,
             self.fitness,
             population=samples,
-            group=own.group,
             std=own.std,
             antithetic=True,
             scheme=SCHEMES[method],
-            fleet=Local(own.members or None),
             seed=seed,
             **how,
         )
@@ -82,16 +81,15 @@ class Task:
 class Trainer:
     """One network by one method. Those of one `seed` begin alike and see the same batches, whatever their method."""
 
-    def __init__(self, config: EsTraining, given: Prepared, method: str, samples: int, seed: int, run: Run) -> None:
-        self.task, self.at, self.seconds = Task(config, given, seed, run), 0, 0.0
-        self.model = self.task.model
+    def __init__(self, task: Task, method: str, samples: int, seed: int) -> None:
+        self.task, self.model, self.at, self.seconds = task, task.model, 0, 0.0
         if method == "backprop":
             self.strategy = None
-            self.optimizer = torch.optim.Adam(self.model.parameters(), config.backprop_rate)
+            self.optimizer = torch.optim.Adam(self.model.parameters(), task.config.backprop_rate)
         else:
-            noise = run.seed_of(f"noise.{method}.{samples}.{seed}")
-            self.strategy = self.task.strategy(
-                method, samples, noise, optimizer=lambda parameters: torch.optim.Adam(parameters, config.learning_rate)
+            rate = task.config.learning_rate
+            self.strategy = task.strategy(
+                method, samples, seed, optimizer=lambda parameters: torch.optim.Adam(parameters, rate)
             )
 
     def train(self, updates: int) -> None:
@@ -100,7 +98,7 @@ class Trainer:
             if self.strategy is not None:
                 self.strategy.step()
             else:
-                self._backprop(self.task.batches[self.at])
+                self._backprop(self.task.batches[self.at % len(self.task.batches)])
             self.at += 1
         if self.task.x.is_cuda:
             torch.cuda.synchronize(self.task.x.device)

@@ -36,7 +36,7 @@ class Prepared:
 
 
 def prepared(config: Supervised, run: Run) -> Prepared:
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
+    set_precision(config)
     images = data.images(config.data, embedded=config.embedded)
     return Prepared(
         x=data.standardised(images.x_train).to(run.device),
@@ -46,6 +46,10 @@ def prepared(config: Supervised, run: Run) -> Prepared:
         classes=len(images.classes),
         source=images.source,
     )
+
+
+def set_precision(config: Supervised) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
 
 
 def network(config: Supervised, given: Prepared, unit: type[nn.Module] = nn.ReLU) -> nn.Sequential:
