@@ -1,7 +1,9 @@
 """Figures 2c and 2d: FlipES with 1,600 and with 5,000 samples an update against backpropagation."""
 
+from dataclasses import replace
+
 from .es_supervised import EsConfig, work
-from .es_training import EsTraining
+from .es_training import DIGITS, EsTraining
 from .experiment import Experiment
 
 CLAIM = (
@@ -15,22 +17,20 @@ ES_BACKPROP_FC = Experiment(
     claim=CLAIM,
     presets={
         "smoke": EsConfig(
-            training=EsTraining(data="digits", hidden=(16,), batch=32, updates=12),
+            training=replace(DIGITS, hidden=(16,), batch=32, updates=12),
             against="backprop",
             samples=(80, 160),
             seeds=3,
             draws=20,
         ),
         "quick": EsConfig(
-            training=EsTraining(data="digits", hidden=(32, 32), updates=150),
+            training=replace(DIGITS, hidden=(32, 32), updates=120),
             against="backprop",
             samples=(1600, 5000),
             seeds=2,
             draws=30,
         ),
-        "paper": EsConfig(
-            training=EsTraining(updates=400), against="backprop", samples=(1600, 5000), seeds=3, draws=40
-        ),
+        "paper": EsConfig(training=EsTraining(), against="backprop", samples=(1600, 5000), seeds=3, draws=40),
     },
     costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "not yet run"},
     work=work,
@@ -42,21 +42,21 @@ ES_BACKPROP_CONVLE = Experiment(
     claim=CLAIM,
     presets={
         "smoke": EsConfig(
-            training=EsTraining(network="convle", width=1 / 16, data="digits", batch=16, updates=6),
+            training=replace(DIGITS, network="convle", width=1 / 16, batch=16, updates=6),
             against="backprop",
             samples=(40, 80),
             seeds=2,
             draws=20,
         ),
         "quick": EsConfig(
-            training=EsTraining(network="convle", width=1 / 8, data="digits", batch=16, updates=60),
+            training=replace(DIGITS, network="convle", width=1 / 8, batch=16, updates=60),
             against="backprop",
             samples=(400, 1600),
             seeds=2,
             draws=20,
         ),
         "paper": EsConfig(
-            training=EsTraining(network="convle", batch=32, updates=150, members=1000, precision="tf32"),
+            training=EsTraining(network="convle", batch=32, updates=120, members=1000, precision="tf32"),
             against="backprop",
             samples=(1600, 5000),
             seeds=2,

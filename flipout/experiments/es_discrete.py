@@ -8,7 +8,7 @@ from ..errors import InvalidArgument
 from . import es_claims as claims
 from .es_curves import EsCurve, EsCurves, curves_figure, trained
 from .es_estimates import drawn
-from .es_training import EsTraining, Task
+from .es_training import DIGITS, EsTraining, Task
 from .experiment import Config, Experiment, Outcome
 from .results import MUST_HOLD, Check
 from .runs import Run
@@ -132,12 +132,13 @@ ES_DISCRETE = Experiment(
     "discrete loss (accuracy) or with discrete units.",
     presets={
         "smoke": DiscreteConfig(
-            training=EsTraining(data="digits", hidden=(16,), batch=32, updates=10), samples=80, seeds=2, draws=12
+            training=replace(DIGITS, hidden=(16,), batch=32, updates=10),
+            samples=80,
+            seeds=2,
+            draws=12,
         ),
-        "quick": DiscreteConfig(
-            training=EsTraining(data="digits", hidden=(32, 32), std=0.1, updates=100), seeds=2, draws=30
-        ),
-        "paper": DiscreteConfig(training=EsTraining(updates=300), seeds=2),
+        "quick": DiscreteConfig(training=replace(DIGITS, hidden=(32, 32), updates=100), seeds=2, draws=30),
+        "paper": DiscreteConfig(training=EsTraining(updates=250), seeds=2),
     },
     costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "not yet run"},
     work=work,

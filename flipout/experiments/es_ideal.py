@@ -1,7 +1,9 @@
 """Figure 2b: the fully connected network on MNIST, evolution strategies with 1,600 samples an update."""
 
+from dataclasses import replace
+
 from .es_supervised import EsConfig, work
-from .es_training import EsTraining
+from .es_training import DIGITS, EsTraining
 from .experiment import Experiment
 
 ES_IDEAL = Experiment(
@@ -11,13 +13,13 @@ ES_IDEAL = Experiment(
     "each, compared with fully independent perturbations (IdealES).",
     presets={
         "smoke": EsConfig(
-            training=EsTraining(data="digits", hidden=(16,), batch=32, updates=12),
+            training=replace(DIGITS, hidden=(16,), batch=32, updates=12),
             samples=(160,),
             seeds=3,
             draws=20,
         ),
-        "quick": EsConfig(training=EsTraining(data="digits", hidden=(32, 32), updates=120)),
-        "paper": EsConfig(training=EsTraining(updates=400), seeds=3, draws=40),
+        "quick": EsConfig(training=replace(DIGITS, hidden=(32, 32), updates=120)),
+        "paper": EsConfig(training=EsTraining(), seeds=3, draws=40),
     },
     costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "not yet run"},
     work=work,

@@ -10,7 +10,7 @@ from torch import nn
 
 from flipout.es import EvolutionStrategy, Local, RayFleet, rl
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, MissingExtra
 from . import es_claims as claims
 from .es_estimates import Gathered, gathered, mean_direction, of_strategy
 from .es_returns import Returns, learned, no_loss, numbers, returns_figure
@@ -68,10 +68,13 @@ def work(config: RlConfig, run: Run) -> Outcome:
 
 
 def _policy(config: RlConfig, seed: int, run: Run) -> nn.Sequential:
-    import gymnasium
-
-    with gymnasium.make(config.environment) as environment:
-        (inputs,), actions = environment.observation_space.shape, environment.action_space  # pyright: ignore
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise MissingExtra("es-rl needs the package gymnasium: pip install 'flipout[rl]'.") from error
+    environment = gymnasium.make(config.environment)
+    (inputs,), actions = environment.observation_space.shape, environment.action_space  # pyright: ignore
+    environment.close()
     outputs = int(getattr(actions, "n", 0)) or actions.shape[0]  # pyright: ignore
     torch.manual_seed(run.seed_of(f"policy.{seed}"))
     layers: list[nn.Module] = [rl.Normalizer(inputs)]

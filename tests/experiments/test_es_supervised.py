@@ -18,7 +18,7 @@ from flipout.experiments.es_curves import EsCurve, EsCurves, by_method, trained
 from flipout.experiments.es_discrete import BINARY, ES_DISCRETE, _gradient, _no_gradient
 from flipout.experiments.es_estimates import NOISY, drawn
 from flipout.experiments.es_supervised import EsConfig
-from flipout.experiments.es_training import EsTraining, Task, Trainer
+from flipout.experiments.es_training import DIGITS, EsTraining, Task, Trainer
 from flipout.experiments.networks import Binary
 from flipout.experiments.progress import Progress
 from flipout.experiments.results import MUST_HOLD, REPORTED
@@ -26,7 +26,7 @@ from flipout.experiments.runs import opened
 from flipout.experiments.supervised import own_randomness, prepared
 from tests.oracles import weights_of_each
 
-SMALL = EsTraining(data="digits", hidden=(8,), batch=16, updates=5)
+SMALL = replace(DIGITS, hidden=(8,), batch=16, updates=5)
 
 
 @pytest.fixture
