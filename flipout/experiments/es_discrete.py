@@ -120,8 +120,8 @@ def _setting(config: DiscreteConfig, given: Prepared) -> str:
         f"{given.source}; fc {'-'.join(map(str, own.hidden))} with ReLU or binary units; FlipES with "
         f"{config.samples:,} samples in groups of {own.group}, pairs and their mirror images, noise of {own.std:g}, "
         f"on the mean log-likelihood or the accuracy of {own.batch} examples, drawn with replacement, the same for all "
-        f"members; centred ranks, Adam at {own.learning_rate:g} ({own.backprop_rate:g} for backprop), {own.updates} "
-        f"updates, {config.seeds} seeds. Estimates: raw fitness, at the network of the first seed."
+        f"members; centred ranks, Adam from {own.learning_rate:g} ({own.backprop_rate:g} for backprop) to 0, "
+        f"{own.updates} updates, {config.seeds} seeds. Estimates: raw fitness, at the network of the first seed."
     )
 
 

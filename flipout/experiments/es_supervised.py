@@ -96,7 +96,7 @@ def _setting(config: EsConfig, given: Prepared) -> str:
         f"{given.source}; {training.network} {shape}; each member has Gaussian noise of {training.std:g} on all "
         f"weights and biases, {training.group} members (pairs and their mirror images) share one ΔŴ in FlipES; "
         f"fitness: the mean log-likelihood of {training.batch} examples, drawn with replacement, the same for all "
-        f"members; centred ranks, Adam at {training.learning_rate:g}{rate}, {training.updates} updates, "
+        f"members; centred ranks, Adam from {training.learning_rate:g}{rate} to 0, {training.updates} updates, "
         f"{config.seeds} seeds, each with the same network and batches by every method. Estimates: raw fitness, at the "
         "network of the first seed."
     )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import LinearLR
 
 from flipout.es import EvolutionStrategy, Local, Population
 
@@ -21,8 +22,9 @@ SCHEMES = {"FlipES": "flipout", "IdealES": "independent"}
 
 @dataclass(frozen=True)
 class EsTraining(Supervised):
-    """Adam on the estimate of antithetic pairs with centred ranks. All members of an update see one batch, drawn with
-    replacement; their fitness is its mean log-likelihood, or the part of it that they get right."""
+    """Adam, its rate falling to 0 in a line, on the estimate of antithetic pairs with centred ranks. All members of an
+    update see one batch, drawn with replacement; their fitness is its mean log-likelihood, or the part of it that they
+    get right."""
 
     units: Literal["relu", "binary"] = "relu"
     fitness: Literal["likelihood", "accuracy"] = "likelihood"
@@ -90,10 +92,15 @@ class Trainer:
         if method == "backprop":
             self.strategy = None
             self.optimizer = torch.optim.Adam(self.model.parameters(), task.config.backprop_rate)
+            self.schedule = self._falling(self.optimizer)
         else:
             rate = task.config.learning_rate
             self.strategy = task.strategy(
-                method, samples, seed, optimizer=lambda parameters: torch.optim.Adam(parameters, rate)
+                method,
+                samples,
+                seed,
+                optimizer=lambda parameters: torch.optim.Adam(parameters, rate),
+                schedule=self._falling,
             )
 
     def train(self, updates: int) -> None:
@@ -127,3 +134,7 @@ class Trainer:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
+        self.schedule.step()
+
+    def _falling(self, optimizer: torch.optim.Optimizer) -> LinearLR:
+        return LinearLR(optimizer, 1.0, 0.0, self.task.config.updates)
