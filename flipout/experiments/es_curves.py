@@ -90,7 +90,7 @@ def curves_figure(curves: EsCurves, colours: Mapping[str, str] | None = None):
     """Losses; errors, those on training examples dashed."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(8.8, 3.6), layout="constrained")
+    made = Figure(figsize=(8.8, 4.0), layout="constrained")
     left, right = made.subplots(1, 2)
     for name, colour in (colours or by_method(curves.names)).items():
         band(left, curves.of(name), "loss", colour, "-", name)
@@ -100,5 +100,5 @@ def curves_figure(curves: EsCurves, colours: Mapping[str, str] | None = None):
         axes.set(xlabel="update", xlim=(1, curves.updates), xscale="log")
     left.set(title="training loss, nats per example", ylim=(0, 2.6))
     right.set(title="error: test solid, training dashed", ylim=(0, 1))
-    left.legend(fontsize=8)
+    made.legend(*left.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
     return made

@@ -57,7 +57,7 @@ def work(config: DiscreteConfig, run: Run) -> Outcome:
     for name in (ACCURACY, BINARY):
         found = {
             method: run.piece(
-                f"estimates.{method}.{_file(name)}",
+                f"estimates.{method}.{_file(name.removeprefix('FlipES, '))}",
                 lambda m=method, own=trainings[name]: drawn(own, given, m, config.samples, config.draws, run),
             )
             for method in run.progress.track(("FlipES", "IdealES"), f"estimates: {name}")
