@@ -24,7 +24,7 @@ ES_BACKPROP_FC = Experiment(
             draws=20,
         ),
         "quick": EsConfig(
-            training=replace(DIGITS, hidden=(32, 32), updates=120),
+            training=replace(DIGITS, hidden=(32, 32), backprop_rate=0.03, updates=120),
             against="backprop",
             samples=(1600, 5000),
             seeds=2,

@@ -137,7 +137,9 @@ ES_DISCRETE = Experiment(
             seeds=2,
             draws=12,
         ),
-        "quick": DiscreteConfig(training=replace(DIGITS, hidden=(32, 32), updates=100), seeds=2, draws=30),
+        "quick": DiscreteConfig(
+            training=replace(DIGITS, hidden=(32, 32), std=0.1, updates=100), samples=800, seeds=2, draws=20
+        ),
         "paper": DiscreteConfig(training=EsTraining(updates=250), seeds=2),
     },
     costs={"smoke": "seconds", "quick": "minutes on two cores", "paper": "not yet run"},

@@ -198,7 +198,7 @@ ES_SCALING = Experiment(
     presets={
         "smoke": ScalingConfig(
             hidden=(32, 64),
-            widths=(1 / 16, 1 / 8),
+            widths=(1 / 16,),
             conv_members=40,
             samples=80,
             ideal_samples=40,

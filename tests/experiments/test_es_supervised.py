@@ -144,8 +144,9 @@ def test_updates_are_compared_where_evolution_strategies_end():
     assert (check.kind, check.holds) == (REPORTED, False)
     assert check.value == pytest.approx(3.0, rel=0.1)
     assert claims.comparable(curves(FlipES=15.0, backprop=10.0), "FlipES").holds
-    without = claims.comparable(curves(backprop=30000.0, FlipES=10.0), "FlipES")
-    assert (without.value, without.holds) == (None, False)
+    slow = claims.comparable(curves(backprop=100.0, FlipES=10.0), "FlipES")
+    assert slow.value == pytest.approx(0.1, rel=0.2)  # at the level of the slower one
+    assert slow.holds
     lower = claims.lower(curves(FlipES=30.0, backprop=10.0, end=0.1), "backprop", "FlipES")
     assert lower.holds
     assert lower.value is not None
