@@ -167,7 +167,7 @@ ES_RL = Experiment(
             population=160,
             std=0.05,
             learning_rate=0.02,
-            generations=150,
+            generations=120,
             workers=2,
         ),
     },

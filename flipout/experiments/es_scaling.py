@@ -205,10 +205,17 @@ ES_SCALING = Experiment(
             core_samples=2,
             processes=1,
             rounds=2,
+            device_price=0.045,
             training=EsTraining(batch=4, updates=1),
         ),
         "quick": ScalingConfig(
-            hidden=(32, 128, 512), widths=(0.25, 0.5), conv_members=40, samples=400, ideal_samples=80, ray_workers=2
+            hidden=(32, 128, 512),
+            widths=(0.25, 0.5),
+            conv_members=40,
+            samples=400,
+            ideal_samples=80,
+            ray_workers=2,
+            device_price=0.09,  # two cores
         ),
         "paper": ScalingConfig(training=EsTraining(batch=32, updates=1, precision="tf32")),
     },
