@@ -56,7 +56,15 @@ ES_BACKPROP_CONVLE = Experiment(
             draws=20,
         ),
         "paper": EsConfig(
-            training=EsTraining(network="convle", batch=32, updates=120, members=1000, precision="tf32"),
+            training=EsTraining(
+                network="convle",
+                batch=32,
+                std=0.01,
+                learning_rate=5e-3,
+                updates=100,
+                members=1000,
+                precision="tf32",
+            ),
             against="backprop",
             samples=(1600, 5000),
             seeds=2,

@@ -95,7 +95,7 @@ def numbers(times: Mapping[str, Times], prices: tuple[float, float]) -> tuple[di
 def figure(times: Mapping[str, Times]):
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(8.8, 3.8), layout="constrained")
+    drawn = Figure(figsize=(8.8, 4.4), layout="constrained")
     for axes, kind, label in zip(
         drawn.subplots(1, 2), ("FC", "ConvLe"), ("hidden units", "scale of ConvLe"), strict=True
     ):
@@ -117,7 +117,7 @@ def figure(times: Mapping[str, Times]):
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.minorticks_off()
     drawn.axes[0].set_ylabel("seconds, 5,000 samples")
-    drawn.axes[0].legend(fontsize=7)
+    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
     return drawn
 
 
