@@ -7,8 +7,9 @@ import torch
 
 from flipout.errors import InvalidArgument
 from flipout.experiments import es_scaling_claims as claims
-from flipout.experiments.es_scaling import ES_SCALING, ScalingConfig, _fitness, _share
+from flipout.experiments.es_scaling import ES_SCALING
 from flipout.experiments.es_scaling_claims import PAPER, Times
+from flipout.experiments.es_scaling_times import ScalingConfig, at_once, share
 from flipout.experiments.progress import Progress
 from flipout.experiments.results import MUST_HOLD, REPORTED
 from flipout.experiments.runs import opened
@@ -44,9 +45,9 @@ def test_processes_evaluate_the_members_of_the_device(tmp_path):
     training = SMOKE.sizes["FC 32"]
     with opened(tmp_path, {"seed": 3, "device": "cpu"}, resume=False, progress=Progress()) as run:
         threads = torch.get_num_threads()
-        seconds, fitness = _share(training, 6, 2, 3)
+        seconds, fitness = share(training, 6, 2, 3)
         torch.set_num_threads(threads)
-        here = _fitness(training, 6, run)
+        here = at_once(training, 6, run)
     assert len(seconds) == 2
     torch.testing.assert_close(here, torch.tensor(fitness, dtype=torch.float64))
     assert len(set(fitness)) == 6
