@@ -171,6 +171,6 @@ ES_RL = Experiment(
             workers=2,
         ),
     },
-    costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "about 1 hour on two cores, not yet run"},
+    costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "about 1 hour on two cores, not yet run"},
     work=work,
 )

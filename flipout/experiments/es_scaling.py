@@ -72,6 +72,10 @@ ES_SCALING = Experiment(
         ),
         "paper": ScalingConfig(training=EsTraining(batch=32, updates=1, precision="tf32")),
     },
-    costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "1 to 2 minutes on one H200, not yet run"},
+    costs={
+        "smoke": "seconds",
+        "quick": "about 1 minute on two cores",
+        "paper": "1 to 2 minutes on one H200, not yet run",
+    },
     work=work,
 )
