@@ -29,6 +29,7 @@ class Draw:
     examples: int | None = field(default=None, init=False)
     counted_by: str = field(default="", init=False)
     uses: set[Hashable] | None = field(default=None, init=False)  # of weights, where a draw is for one forward pass
+    formed: dict[Hashable, Tensor] | None = field(default=None, init=False)  # examples' weights, where calls share them
 
     def __post_init__(self) -> None:
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
@@ -79,7 +80,8 @@ class Draw:
             return self
         signs = None if self.sign_seed is None else self.sign_seed.to(device)
         moved = replace(self, seed=self.seed.to(device), sign_seed=signs)
-        moved.examples, moved.counted_by, moved.uses = self.examples, self.counted_by, self.uses
+        moved.examples, moved.counted_by = self.examples, self.counted_by
+        moved.uses, moved.formed = self.uses, self.formed
         return moved
 
 

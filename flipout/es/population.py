@@ -1,6 +1,7 @@
 """A population: the model, called for many members at once, each with weights of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..draw import Draw
 from ..errors import InvalidInput
 from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers
 
@@ -46,12 +48,25 @@ class Population:
         if batched:
             rows = self._batch(given)
             given = _mapped(given, lambda x: x.flatten(0, 1))
+        with self._held(rows):
+            made = self.model(*given[0], **given[1])
+        return _mapped(made, lambda y: self._split(y, rows)) if batched else made
+
+    @contextmanager
+    def formed(self) -> Iterator[Callable[..., Any]]:
+        """As `population(x)`, its members' weights formed once: for many calls of one row each, such as an episode's.
+        They agree to rounding. The memory is that of members × weights."""
+        with self._held(1) as draw:
+            draw.formed = {}
+            yield torch.no_grad()(self.model.__call__)
+
+    @contextmanager
+    def _held(self, rows: int) -> Iterator[Draw]:
         noise, draws = seed_of(self.seed, self.generation), {"first": self.first, "rows": rows, "group": self.group}
         with in_eval(self.model), hold(self.model, noise, antithetic=self.antithetic, **draws):
             draw, _ = held_draw(next(iter(perturbed_layers(self.model).values())))
             draw.count(self.size * rows, f"a population of {self.size} members")
-            made = self.model(*given[0], **given[1])
-        return _mapped(made, lambda y: self._split(y, rows)) if batched else made
+            yield draw
 
     def generator(self) -> torch.Generator:
         """The same numbers for every part of a generation, in any process: to choose its mini-batch with."""

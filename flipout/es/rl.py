@@ -1,6 +1,7 @@
 """Policies: the fitness of a member is its return in an environment of its own."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,11 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidArgument, InvalidInput, MissingExtra
+from ..nn.contexts import in_eval
 from .population import Population, seed_of
 from .settings import check_whole
 
 if TYPE_CHECKING:
     from .strategy import EvolutionStrategy
+
+
+_FORMED = 2**24  # numbers: of all members' weights, below which they are formed once an episode
 
 
 class Normalizer(nn.Module):
@@ -97,21 +102,34 @@ class Episodes:
 
     def play(self, population: Population, episode: int, seen: list[Tensor] | None = None) -> np.ndarray:
         """(size,): the returns of one episode; `seen` is given the observations of those whose episode lasts."""
-        copies = self._copies(population.size)
         seeds, noise = (self._seeds(population, f"{what} {episode}") for what in ("episode", "action"))
-        generators = [np.random.default_rng(seed) for seed in noise] if self.action_noise else []
         like = next(iter(population.model.parameters()))
+        weights = population.size * sum(parameter.numel() for parameter in population.model.parameters())
+        with population.formed() if weights <= _FORMED else nullcontext(population) as policy:
+            return self._play(policy, like, seeds, noise, seen)
+
+    @torch.no_grad()
+    def returns(self, model: nn.Module, episodes: int, seed: int = 0) -> Tensor:
+        """(episodes,): those of the model itself, at its mean weights."""
+        check_whole("episodes", episodes, 1)
+        seeds, noise = ([seed_of(seed, i, what) for i in range(episodes)] for what in ("returns", "noise of returns"))
+        with in_eval(model):
+            return torch.from_numpy(self._play(model, next(iter(model.parameters())), seeds, noise))
+
+    def _play(
+        self, policy: Any, like: Tensor, seeds: list[int], noise: list[int], seen: list[Tensor] | None = None
+    ) -> np.ndarray:
+        copies = self._copies(len(seeds))
+        generators = [np.random.default_rng(seed) for seed in noise] if self.action_noise else []
         observations, _ = copies.reset(seed=seeds)
-        returns, lasts, state, step = np.zeros(population.size), np.ones(population.size, bool), None, 0
+        returns, lasts, state, step = np.zeros(len(seeds)), np.ones(len(seeds), bool), None, 0
         while lasts.any() and step != self.steps:
             x = torch.as_tensor(np.asarray(observations)).to(like)
             if seen is not None:
                 seen.append(x[torch.from_numpy(lasts)])
-            if self.recurrent:
-                y, state = population(x, state)
-            else:
-                y = population(x)
-            observations, rewards, ended, cut, _ = copies.step(self._actions(copies.single_action_space, y, generators))
+            y, state = policy(x, state) if self.recurrent else (policy(x), None)
+            actions = self._actions(copies.single_action_space, y, generators)
+            observations, rewards, ended, cut, _ = copies.step(actions)
             returns[lasts] += rewards[lasts]
             lasts, step = lasts & ~(ended | cut), step + 1
         return returns

@@ -1,5 +1,10 @@
 """Every experiment, by name."""
 
+from .es_backprop import ES_BACKPROP_CONVLE, ES_BACKPROP_FC
+from .es_discrete import ES_DISCRETE
+from .es_ideal import ES_IDEAL
+from .es_rl import ES_RL
+from .es_scaling import ES_SCALING
 from .large_batch_convle import LARGE_BATCH_CONVLE
 from .large_batch_fc import LARGE_BATCH_FC
 from .posterior_check import POSTERIOR_CHECK
@@ -23,5 +28,11 @@ EXPERIMENTS = {
         LARGE_BATCH_CONVLE,
         POSTERIOR_CHECK,
         UNCERTAINTY,
+        ES_IDEAL,
+        ES_BACKPROP_FC,
+        ES_BACKPROP_CONVLE,
+        ES_DISCRETE,
+        ES_RL,
+        ES_SCALING,
     )
 }

@@ -9,10 +9,11 @@ import torch
 
 from ..errors import InvalidArgument
 from . import large_batch_claims as claims
-from .bayes_training import BayesTraining, Prepared, Trainer, own_randomness, prepared
+from .bayes_training import BayesTraining, Trainer
 from .experiment import Config, Outcome
-from .large_batch_curves import Curve, Curves, errors_figure, losses_figure
+from .large_batch_curves import Curve, Curves, errors_figure, losses_figure, points
 from .runs import Run
+from .supervised import Prepared, own_randomness, prepared
 
 CLAIM = (
     "With batches of 8192 flipout converges in about 3 times fewer iterations than shared perturbations, which is 1.5 "
@@ -63,16 +64,6 @@ def work(config: LargeBatchConfig, run: Run) -> Outcome:
     checks, numbers, paper = claims.found(curves, config.fractions, seconds)
     checks = [*claims.theory(drawn), *checks]
     return Outcome(_setting(config, given), numbers, paper, tuple(checks))
-
-
-def points(iterations: int) -> list[int]:
-    """Iterations at which a network is looked at: each a tenth after the one before."""
-    made = {0, iterations}
-    at = 1.0
-    while at < iterations:
-        made.add(round(at))
-        at *= 1.1
-    return sorted(made)
 
 
 def _train(config: LargeBatchConfig, given: Prepared, scheme: str, seed: int, run: Run) -> dict:

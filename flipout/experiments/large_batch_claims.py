@@ -80,7 +80,7 @@ def found(
     if "local_reparam" in curves.schemes:
         checks += [_within(curves, loss) for loss in get_args(Loss)]
         for moment in moments:
-            ratio, *_ = _mean(_ratios(curves, "total", curves.level("total", moment), "local_reparam"))
+            ratio, *_ = geometric(_ratios(curves, "total", curves.level("total", moment), "local_reparam"))
             where = f"{NAMES['total']} of shared after {moment}"
             numbers[f"{where}: iterations of flipout / local_reparam"] = 1 / ratio
     for scheme in curves.schemes:
@@ -101,7 +101,7 @@ def _ratios(curves: Curves, loss: Loss, level: float, scheme: str) -> list[float
     return [other / own if own else math.inf for other, own in times]
 
 
-def _mean(ratios: Sequence[float]) -> tuple[float, float, float]:
+def geometric(ratios: Sequence[float]) -> tuple[float, float, float]:
     """The geometric mean, and its 90 % interval over the seeds; NaN where some seed has no ratio."""
     if not all(0 < ratio < math.inf for ratio in ratios):
         return math.nan, math.nan, math.nan
@@ -110,21 +110,21 @@ def _mean(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _fewer(curves: Curves, loss: Loss, moment: int) -> Check:
-    value, low, high = _mean(_ratios(curves, loss, curves.level(loss, moment), "shared"))
+    value, low, high = geometric(_ratios(curves, loss, curves.level(loss, moment), "shared"))
     bar = BAR[loss]
     times = f"{bar:g} times fewer" if bar > 1 else "fewer"
     claim = f"Flipout needs {times} iterations for the {NAMES[loss]} that shared has after {moment} (ratio)"
-    return _ratio(claim, (value, low, high), value >= bar if bar > 1 else low > 1)
+    return ratio_check(claim, (value, low, high), value >= bar if bar > 1 else low > 1)
 
 
 def _faster(curves: Curves, moment: int, price: float) -> Check:
-    ratios = _mean(_ratios(curves, "likelihood", curves.level("likelihood", moment), "shared"))
+    ratios = geometric(_ratios(curves, "likelihood", curves.level("likelihood", moment), "shared"))
     value, low, high = (ratio / price for ratio in ratios)
     claim = f"By the clock, flipout gets there {CLOCK:g} times faster: {NAMES['likelihood']}, after {moment} (ratio)"
-    return _ratio(claim, (value, low, high), value >= CLOCK)
+    return ratio_check(claim, (value, low, high), value >= CLOCK)
 
 
-def _ratio(claim: str, found: tuple[float, float, float], holds: bool) -> Check:
+def ratio_check(claim: str, found: tuple[float, float, float], holds: bool) -> Check:
     value, low, high = found
     if math.isnan(value):
         return Check(f"{claim}: there is none", REPORTED, None, None, False)
@@ -139,12 +139,14 @@ def _no_worse(curves: Curves) -> Check:
 
 
 def _within(curves: Curves, loss: Loss) -> Check:
-    others = curves.last("local_reparam", loss)
+    what = f"At the end the {NAMES[loss]} of flipout", "local reparameterisation"
+    return within(*what, curves.last("flipout", loss), curves.last("local_reparam", loss))
+
+
+def within(what: str, whose: str, own: Sequence[float], others: Sequence[float]) -> Check:
+    """The mean of `own` is at most two standard deviations of the `others` from theirs."""
     mean, error, *_ = interval(others)
-    spread = error * math.sqrt(len(others))
-    value, _, low, high = interval([(own - mean) / spread for own in curves.last("flipout", loss)])
-    claim = (
-        f"At the end the {NAMES[loss]} of flipout is within the spread of local reparameterisation's seeds "
-        "(difference in their standard deviations, at most 2)"
-    )
+    spread = error * math.sqrt(len(others)) or math.inf
+    value, _, low, high = interval([(one - mean) / spread for one in own])
+    claim = f"{what} is within the spread of {whose}'s seeds (difference in their standard deviations, at most 2)"
     return Check(claim, REPORTED, value, (low, high), abs(value) <= 2)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,17 +37,30 @@ class Curve:
         return min(value for at, value in seen if at <= iteration)
 
     def reached(self, loss: Loss, level: float) -> float:
-        """The first iteration at which the loss is down to a level, between two looks on a line; infinite if never.
+        return reached(self.iterations, getattr(self, loss), level)
 
-        A curve that jumps about is down there early by luck: this favours the noisier scheme.
-        """
-        values = getattr(self, loss)
-        if values[0] <= level:
-            return 0.0
-        for (before, high), (after, low) in pairwise(zip(self.iterations, values, strict=True)):
-            if low <= level:
-                return before + (after - before) * (high - level) / (high - low)
-        return math.inf
+
+def points(iterations: int) -> list[int]:
+    """Iterations at which a network is looked at: each a tenth after the one before."""
+    made = {0, iterations}
+    at = 1.0
+    while at < iterations:
+        made.add(round(at))
+        at *= 1.1
+    return sorted(made)
+
+
+def reached(iterations: Sequence[int], values: Sequence[float], level: float) -> float:
+    """The first iteration at which a value is down to a level, between two looks on a line; infinite if never.
+
+    A curve that jumps about is down there early by luck: this favours the noisier one.
+    """
+    if values[0] <= level:
+        return 0.0
+    for (before, high), (after, low) in pairwise(zip(iterations, values, strict=True)):
+        if low <= level:
+            return before + (after - before) * (high - level) / (high - low)
+    return math.inf
 
 
 class Curves:
@@ -83,7 +96,7 @@ def losses_figure(curves: Curves):
         )
     for column, axes in panels.items():
         for scheme in curves.schemes:
-            _band(axes, curves.of(scheme), column, "-", scheme)
+            band(axes, curves.of(scheme), column, COLOURS[scheme], "-", scheme)
         axes.set(title=_TITLES[column], xlabel="iteration", xlim=(1, curves.iterations), xscale="log")
     panels["likelihood"].set(ylabel="nats per example", yscale="log")
     panels["total"].legend(fontsize=8)
@@ -96,8 +109,8 @@ def errors_figure(curves: Curves):
     made = Figure(figsize=(5.2, 3.6), layout="constrained")
     axes = made.subplots()
     for scheme in curves.schemes:
-        _band(axes, curves.of(scheme), "test_error", "-", scheme)
-        _band(axes, curves.of(scheme), "train_error", "--", None)
+        band(axes, curves.of(scheme), "test_error", COLOURS[scheme], "-", scheme)
+        band(axes, curves.of(scheme), "train_error", COLOURS[scheme], "--", None)
     axes.set(xlabel="iteration", ylabel="error", xlim=(1, curves.iterations), xscale="log")
     axes.set_yscale("symlog", linthresh=0.01)  # training errors get to 0
     axes.set_ylim(0, 1)
@@ -112,9 +125,10 @@ def _panels(names: Sequence[str]):
     return made, dict(zip(names, made.subplots(1, len(names)), strict=True))
 
 
-def _band(axes, curves: Sequence[Curve], column: str, style: str, label: str | None) -> None:
-    at = np.asarray(curves[0].iterations[1:])
-    values = np.asarray([getattr(curve, column)[1:] for curve in curves])
-    colour = COLOURS[curves[0].scheme]
+def band(axes, curves: Sequence[Any], column: str, colour: str, style: str, label: str | None) -> None:
+    """A line for the mean over curves with the same `iterations`, and a band from the lowest to the highest."""
+    begin = curves[0].iterations[0] == 0  # which a logarithmic axis has no place for
+    at = np.asarray(curves[0].iterations[begin:])
+    values = np.asarray([getattr(curve, column)[begin:] for curve in curves])
     axes.fill_between(at, values.min(0), values.max(0), color=colour, alpha=0.2, lw=0, zorder=2)
     axes.plot(at, values.mean(0), style, color=colour, lw=1.5, label=label, zorder=3)

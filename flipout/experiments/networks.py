@@ -11,17 +11,26 @@ from ..errors import InvalidArgument
 VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
-def fc(inputs: int, hidden: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Fully connected, with ReLU between the layers: fc1, fc2, …"""
+class Binary(nn.Module):
+    """Hard units, 0 or 1. Their gradient is 0 wherever they have one: backpropagation cannot train what is below."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x > 0).to(x.dtype)
+
+
+def fc(inputs: int, hidden: tuple[int, ...], classes: int, unit: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Fully connected, with ReLU or other units between the layers: fc1, fc2, …"""
     layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
     for i, (width, following) in enumerate(pairwise((inputs, *hidden, classes)), 1):
         if i > 1:
-            layers[f"relu{i - 1}"] = nn.ReLU()
+            layers[f"{unit.__name__.lower()}{i - 1}"] = unit()
         layers[f"fc{i}"] = nn.Linear(width, following)
     return nn.Sequential(OrderedDict(layers))
 
 
-def convle(picture: tuple[int, int, int], classes: int, width: float = 1.0) -> nn.Sequential:
+def convle(
+    picture: tuple[int, int, int], classes: int, width: float = 1.0, unit: type[nn.Module] = nn.ReLU
+) -> nn.Sequential:
     """LeNet's kin: conv1 (5×5×32), pool, conv2 (5×5×64), pool, fc1 (1024), fc2. Only the pools make pictures smaller.
 
     `width` scales every layer but the last, for networks that a CPU can try.
@@ -31,11 +40,11 @@ def convle(picture: tuple[int, int, int], classes: int, width: float = 1.0) -> n
     layers: dict[str, nn.Module] = {}
     for i, (inputs, out) in enumerate(pairwise((channels, first, second)), 1):
         layers[f"conv{i}"] = nn.Conv2d(inputs, out, 5, padding=2)
-        layers[f"relu{i}"] = nn.ReLU()
+        layers[f"{unit.__name__.lower()}{i}"] = unit()
         layers[f"pool{i}"] = nn.MaxPool2d(2)
     layers["flatten"] = nn.Flatten()
     layers["fc1"] = nn.Linear(second * (high // 4) * (wide // 4), hidden)
-    layers["relu3"] = nn.ReLU()
+    layers[f"{unit.__name__.lower()}3"] = unit()
     layers["fc2"] = nn.Linear(hidden, classes)
     return nn.Sequential(OrderedDict(layers))
 

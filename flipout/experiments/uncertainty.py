@@ -10,10 +10,11 @@ from flipout import bayes
 from ..errors import InvalidArgument
 from . import data
 from . import uncertainty_claims as claims
-from .bayes_training import BayesTraining, Prepared, Trainer, own_randomness, prepared
+from .bayes_training import BayesTraining, Trainer
 from .experiment import Config, Experiment, Outcome
 from .runs import Run
 from .shifts import SHIFTS, rotated
+from .supervised import Prepared, own_randomness, prepared
 from .uncertainty_figures import pictures_figure, rotation_figure, separation_figure
 
 

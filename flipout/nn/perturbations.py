@@ -61,6 +61,8 @@ class Perturbations:
     def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None, part: Part | None = None) -> Tensor:
         """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""
         x, bias = x.to(self.dtype), None if bias is None else bias.to(self.dtype)
+        if weight in self and self.draw.formed is not None and part is None:
+            return self._with_formed(op, weight, bias)(x)
         if weight in self:
             return self.layer.plan.scheme.product(op, x, bias, self.matrix(weight, part))
         mean = attrgetter(weight)(self.layer).to(self.dtype)
@@ -71,7 +73,9 @@ class Perturbations:
         own = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
         given = [bias.to(self.dtype) for bias in own if bias is not None]
         plain = reduce(torch.add, given) if given else None
-        if weight in self:
+        if weight in self and self.draw.formed is not None:
+            product = self._with_formed(op, weight, plain)
+        elif weight in self:
             product = self.layer.plan.scheme.bound(op, plain, self.matrix(weight))
         else:
             mean = attrgetter(weight)(self.layer).to(self.dtype)
@@ -86,8 +90,20 @@ class Perturbations:
         """(rows or 1, *shape): the vector Parameter that each row sees."""
         if name not in self:
             return attrgetter(name)(self.layer).to(self.dtype).unsqueeze(0)
-        made = self.layer.plan.scheme.vector(self[name])
+        made = self.layer.plan.scheme.vector(self[name]) if self.draw.formed is None else self.formed(name)
         return made if made.shape[0] == 1 or self.draw.rows == 1 else made.repeat_interleave(self.draw.rows, 0)
+
+    def formed(self, name: str) -> Tensor:
+        """(examples, *shape): the Parameter that each example sees, made by the first of the calls that share it."""
+        kept, key = self.draw.formed, (self.keys[name], self.layer.groups_of(name), self.dtype)
+        assert kept is not None
+        if key not in kept:
+            kept[key] = self.layer.plan.scheme.weights(self[name], self.layer.groups_of(name))
+        return kept[key]
+
+    def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> Product:
+        assert self.draw.examples is not None
+        return partial(op.batched(self.draw.examples).apply, weight=self.formed(weight), bias=bias)
 
     def affine(self, op: Op, x: Tensor, weight: str = "weight", bias: str = "bias") -> Tensor:
         """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""

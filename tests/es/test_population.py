@@ -70,6 +70,25 @@ def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
     assert not any(leaf.requires_grad for leaf in leaves(batched))
 
 
+@pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
+@pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_formed_once_are_those_of_every_call(name: str, scheme: str, image: bool, monkeypatch: Any) -> None:
+    make, shape = MODELS[name]
+    torch.manual_seed(0)
+    model, noise = make().double(), flipout.Gaussian(0.3)
+    flipout.perturb(model, noise, scheme=flipout.LowRank(1) if scheme == "low_rank" else scheme, where="*")
+    population = es.Population(model, 3, 2, 4, 6, 4, image)
+    first, second = torch.randn(2, 6, *shape, dtype=torch.float64)
+    expected = [leaves(population(x)) for x in (first, second)]
+    with population.formed() as members:
+        made = leaves(members(first))
+        if name in ("mlp", "convolutions"):  # attention and recurrent layers draw for other products, too
+            monkeypatch.setattr(flipout.Gaussian, "noise", pytest.fail)
+        torch.testing.assert_close([made, leaves(members(second))], expected)
+    assert not any(leaf.requires_grad for leaf in made)
+
+
 def test_tokens_and_tied_weights() -> None:
     made = strategy(None, TiedLM().double())
     tokens = torch.randint(7, (24, 3, 2))

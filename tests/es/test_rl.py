@@ -1,5 +1,6 @@
 """A member's return is that of a plain loop over one environment under that member's weights."""
 
+import copy
 import pickle
 import sys
 from pathlib import Path
@@ -108,6 +109,22 @@ def test_a_member_alone(name: str, image: bool) -> None:
 def test_a_policy_that_balances(steps: int | None) -> None:
     made = strategy(rl.Episodes(CARTPOLE, steps=steps), balancing(), std=1e-3)
     assert made.fleet.evaluate(made).tolist() == [steps or 500] * 24
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_returns_are_those_of_the_mean(name: str) -> None:
+    make, environment, how = CASES[name]
+    torch.manual_seed(2)
+    plain, episodes = make(), rl.Episodes(environment, **{"steps": 60, **how})
+    own = strategy(episodes, copy.deepcopy(plain), std=1.0)
+    noise = [
+        np.random.default_rng(seed_of(5, i, "noise of returns")) if "action_noise" in how else None for i in (0, 1)
+    ]
+    with torch.no_grad():
+        settings = (environment, episodes.steps or 0, episodes.recurrent)
+        expected = [plain_return(plain, settings[0], seed_of(5, i, "returns"), *settings[1:], noise[i]) for i in (0, 1)]
+    assert episodes.returns(own.model.train(), 2, seed=5).tolist() == pytest.approx(expected)
+    assert own.model.training
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "same step"])

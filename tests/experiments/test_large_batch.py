@@ -10,14 +10,15 @@ import torch
 import flipout
 from flipout.errors import InvalidArgument
 from flipout.experiments import large_batch_claims as claims
-from flipout.experiments.bayes_training import BayesTraining, Trainer, own_randomness, prepared
+from flipout.experiments.bayes_training import BayesTraining, Trainer
 from flipout.experiments.catalogue import EXPERIMENTS
-from flipout.experiments.large_batch import LargeBatchConfig, points
-from flipout.experiments.large_batch_curves import Curve, Curves
+from flipout.experiments.large_batch import LargeBatchConfig
+from flipout.experiments.large_batch_curves import Curve, Curves, points
 from flipout.experiments.networks import convle
 from flipout.experiments.progress import Progress
 from flipout.experiments.results import MUST_HOLD, REPORTED
 from flipout.experiments.runs import opened
+from flipout.experiments.supervised import own_randomness, prepared
 
 SMALL = BayesTraining(data="digits", hidden=(8,), batch=16, iterations=5)
 

@@ -1,0 +1,104 @@
+"""Curves of evolution strategies and of backpropagation, update by update, and their figures."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from flipout.variance.figures import COLOURS
+
+from .es_training import EsTraining, Task, Trainer
+from .large_batch_curves import band, points, reached
+from .runs import Run
+from .supervised import Prepared, own_randomness
+
+_SHADES = {
+    "FlipES": (COLOURS["flipout"], "#7fb2e5", "#0b2f5b"),
+    "IdealES": (COLOURS["independent"], "#b5b5b5", "#3c3c3c"),
+    "backprop": ("#c1442e",),
+}
+
+
+@dataclass(frozen=True)
+class EsCurve:
+    """One network, looked at after `iterations` updates; nats per example, at the mean weights."""
+
+    name: str  # the method, and its samples
+    seed: int
+    iterations: list[int]
+    loss: list[float]
+    train_error: list[float]
+    test_error: list[float]
+    seconds: float  # of an update
+
+    def reached(self, column: str, level: float) -> float:
+        return reached(self.iterations, getattr(self, column), level)
+
+
+class EsCurves:
+    def __init__(self, curves: Iterable[EsCurve]) -> None:
+        self.curves = tuple(curves)
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(curve.name for curve in self.curves))
+
+    @property
+    def updates(self) -> int:
+        return self.curves[0].iterations[-1]
+
+    def of(self, name: str) -> list[EsCurve]:
+        return [curve for curve in self.curves if curve.name == name]
+
+    def last(self, name: str, column: str) -> list[float]:
+        """At the end, for each seed."""
+        return [getattr(curve, column)[-1] for curve in self.of(name)]
+
+
+def named(method: str, samples: int) -> str:
+    return method if method == "backprop" else f"{method} {samples:,}"
+
+
+def trained(
+    config: EsTraining, given: Prepared, method: str, samples: int, seed: int, probe: int, run: Run, name: str = ""
+) -> dict:
+    looked: list[dict[str, float]] = []
+    with own_randomness(run):
+        noise = run.seed_of(f"noise.{method}.{samples}.{seed}")
+        trainer = Trainer(Task(config, given, seed, run), method, samples, noise)
+        at = points(config.updates)
+        for before, now in zip([0, *at], at, strict=False):
+            trainer.train(now - before)
+            looked.append(trainer.look(probe))
+            run.log(now, **looked[-1])
+    columns = {column: [one[column] for one in looked] for column in looked[0]}
+    seconds = trainer.seconds / config.updates
+    return asdict(EsCurve(name or named(method, samples), seed, at, **columns, seconds=seconds))
+
+
+def by_method(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each method, a shade of it for each number of samples."""
+    used: dict[str, int] = {}
+    made = {}
+    for name in names:
+        method = name.split()[0]
+        shades = _SHADES[method]
+        made[name] = shades[used.get(method, 0) % len(shades)]
+        used[method] = used.get(method, 0) + 1
+    return made
+
+
+def curves_figure(curves: EsCurves, colours: Mapping[str, str] | None = None):
+    """Losses; errors, those on training examples dashed."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(8.8, 4.0), layout="constrained")
+    left, right = made.subplots(1, 2)
+    for name, colour in (colours or by_method(curves.names)).items():
+        band(left, curves.of(name), "loss", colour, "-", name)
+        band(right, curves.of(name), "test_error", colour, "-", name)
+        band(right, curves.of(name), "train_error", colour, "--", None)
+    for axes in (left, right):
+        axes.set(xlabel="update", xlim=(1, curves.updates), xscale="log")
+    left.set(title="training loss, nats per example", ylim=(0, 2.6))
+    right.set(title="error: test solid, training dashed", ylim=(0, 1))
+    made.legend(*left.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
+    return made
