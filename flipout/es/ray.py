@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import FleetError, InvalidArgument, MissingExtra
+from ..errors import FleetError, InvalidArgument
+from ..extras import extra
 from .fleet import Fleet, Local
 from .settings import check_whole
 
@@ -239,9 +240,5 @@ def _count(parts: list[int]) -> str:
 
 
 def _ray() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise MissingExtra("RayFleet needs the package ray: pip install 'flipout[ray]'.") from error
-    return ray
+    extra("ray.exceptions", "RayFleet", "ray")
+    return extra("ray", "RayFleet", "ray")

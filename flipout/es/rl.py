@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import InvalidArgument, InvalidInput, MissingExtra
+from ..errors import InvalidArgument, InvalidInput
+from ..extras import extra
 from ..nn.contexts import in_eval
 from .population import Population, seed_of
 from .settings import check_whole
@@ -149,7 +150,7 @@ class Episodes:
 
     def _copies(self, count: int) -> Any:
         if count not in self._made:
-            gymnasium = _gymnasium()
+            gymnasium = extra("gymnasium", "Episodes", "rl")
             if isinstance(self.environment, str):
                 made: Any = Copies([gymnasium.make(self.environment, **self.options) for _ in range(count)])
             else:
@@ -224,11 +225,3 @@ def _check(made: Any, count: int, action_noise: float, gymnasium: Any) -> None:
             f"action_noise={action_noise:g} with actions {made.single_action_space}: noise is added to numbers. Leave "
             "it out."
         )
-
-
-def _gymnasium() -> Any:
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise MissingExtra("Episodes needs the package gymnasium: pip install 'flipout[rl]'.") from error
-    return gymnasium

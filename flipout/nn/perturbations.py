@@ -12,7 +12,7 @@ from ..draw import Draw
 from ..errors import WeightReused
 from ..ops.base import Op
 from ..perturbation import Part, Perturbation
-from ..schemes.base import Product
+from ..schemes.base import Product, added
 from .plan import Keys
 from .root import recomputing
 
@@ -109,4 +109,7 @@ class Perturbations:
         """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""
         if bias not in self:
             return self.product(op, x, weight, getattr(self.layer, bias, None))
-        return self.layer.plan.scheme.add_vector(self.product(op, x, weight, None), self[bias], op.out_dim)
+        y = self.product(op, x, weight, None)
+        if self.draw.formed is not None:
+            return added(y, self.formed(bias), op.out_dim)
+        return self.layer.plan.scheme.add_vector(y, self[bias], op.out_dim)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
+from flipout.backend import using
 from tests.networks import gradients
 from tests.nn.test_sequences import KINDS, NOISE, SCHEMES, call, states
 from tests.oracles import Case, equal, loop, tensor
@@ -267,7 +268,7 @@ def test_a_backward_pass_that_is_written_out_refuses_to_be_differentiated() -> N
     x = torch.randn(5, 2, 3, requires_grad=True)
     with pytest.raises(errors.Unsupported, match="double precision"):
         torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
-    with flipout.backend.using("eager"), flipout.hold(layer, seed=1):
+    with using("eager"), flipout.hold(layer, seed=1):
         (grad,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
     grad.square().sum().backward()
     assert all(p.grad is not None for p in layer.parameters())
