@@ -1,6 +1,6 @@
 """perturb(model, …): torch layers become perturbed ones, in place, all or none."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -70,6 +70,8 @@ def perturb(
         follows = _follows(model, choice.label)
         plans.append((choice, Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim, follows=follows)))
 
+    if distribution is not None:
+        _check_patterns(distribution, list(first_names.values()))
     by_hand = [
         (layer.plan, _asked(type(layer), label, batch_dim), _follows(model, label))
         for label, layer in made
@@ -81,6 +83,17 @@ def perturb(
         plan.batch_dim, plan.follows = dim, follows
     adopt(model, first_names, share_base, process_group)
     return model
+
+
+def _check_patterns(distribution: Distribution, names: Sequence[str]) -> None:
+    """A glob that no Parameter of the model has is a slip."""
+    for field, value in vars(distribution).items():
+        for pattern in value if isinstance(value, Mapping) else ():
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise InvalidArgument(
+                    f"{type(distribution).__name__}({field}={{…}}): {pattern!r} matches none of the model's "
+                    f"Parameters, {', '.join(names[:5])}{', …' if names[5:] else ''}."
+                )
 
 
 def _check_free_names(choice: Choice, name: str, learned: Iterable[str]) -> None:

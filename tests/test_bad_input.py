@@ -93,7 +93,7 @@ def test_wrong_dtype(name, dtype, scheme):
     make, shape = LAYERS[name]
     model = flipout.perturb(make(), GAUSSIAN, scheme=scheme)
     x = torch.ones(3, *shape[1:]).to(dtype)
-    with pytest.raises(errors.InvalidInput, match=f"input of dtype {dtype}; expected torch.float32.*x.to"):
+    with pytest.raises(errors.InvalidInput, match=f"input of dtype {dtype}; expected torch.float32.*Convert it, .to"):
         model(*((x, x, x) if name == "attention" else (x,)))
 
 
@@ -220,3 +220,16 @@ def test_a_registered_layer_that_perturbs_nothing():
 
     with pytest.raises(errors.InvalidArgument, match="no forward of its own"):
         flipout.register(Plain, Forgetful)
+
+
+def test_noise_has_to_be_named() -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"flipout\.nn\.LSTM\(…, distribution="):
+        flipout.nn.LSTM(4, 5)
+
+
+def test_a_glob_that_chooses_nothing() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
+    with pytest.raises(errors.InvalidArgument, match=r"'O\.\*' matches none .* 0\.weight, 0\.bias"):
+        flipout.perturb(model, flipout.Gaussian({"O.*": 0.1, "*": 0.2}))
+    assert type(model[0]) is nn.Linear
+    flipout.perturb(model, flipout.Gaussian({"0.*": 0.1, "*": 0.2}))

@@ -99,14 +99,19 @@ class Perturbed(nn.Module):
     def __init__(
         self,
         *args: Any,
-        distribution: Distribution,
+        distribution: Distribution | None = None,
         scheme: str | Scheme = "flipout",
         where: Where | None = None,
         **kwargs: Any,
     ) -> None:
         """The torch layer's own arguments, and its noise. A layer made by hand is its own root."""
-        super().__init__(*args, **kwargs)
         label = type(self).__name__
+        if distribution is None:
+            raise InvalidArgument(
+                f"flipout.nn.{label}(…) without its noise. Name it: "
+                f"flipout.nn.{label}(…, distribution=flipout.Gaussian(0.1))."
+            )
+        super().__init__(*args, **kwargs)
         self.check_options(self, label)
         chosen = self.chosen_by_default if where is None else matcher(where)
         names = [name for name in self.perturbable(self) if chosen(name)]
@@ -247,15 +252,18 @@ class Perturbed(nn.Module):
             f"batch_dim={{'{self.plan.label or '*'}': 0}}."
         )
 
-    def compute_dtype(self, x: Tensor, weight: Tensor) -> torch.dtype:
+    def compute_dtype(self, x: Tensor, weight: Tensor, what: str = "input") -> torch.dtype:
         """autocast's dtype, or that of input and weight, which have to agree."""
+        if not isinstance(x, Tensor):
+            raise InvalidInput(f"{self.label}: {what} of {type(x)}; expected a tensor.")
         kind = x.device.type
         if x.is_floating_point() and torch.is_autocast_enabled(kind) and torch.float64 not in (x.dtype, weight.dtype):
             return torch.get_autocast_dtype(kind)
         if x.dtype != weight.dtype:
             raise InvalidInput(
-                f"{self.label}: input of dtype {x.dtype}; expected {weight.dtype}, the dtype of its Parameters. "
-                f"Convert the input, x.to({weight.dtype}), or the layer, layer.to({x.dtype}), or use torch.autocast."
+                f"{self.label}: {what} of dtype {x.dtype}; expected {weight.dtype}, the dtype of its Parameters. "
+                f"Convert it, .to({weight.dtype})"
+                + (f", or the layer, layer.to({x.dtype}), or use torch.autocast." if x.is_floating_point() else ".")
             )
         return x.dtype
 

@@ -18,7 +18,10 @@ from ..schemes import Shared
 from .base import Perturbed
 from .perturbations import Perturbations
 
-_NEVER = {"local_reparam": "never: a weight is used at every time step, and each use would be sampled separately."}
+_NEVER = {
+    "local_reparam": "never: a weight is used at every time step, and each use would be sampled "
+    "separately. Use 'flipout', 'independent', 'low_rank' or 'shared'."
+}
 
 
 class _Stepping(Perturbed):
@@ -105,7 +108,7 @@ class Recurrent(_Stepping, nn.RNNBase):
         given = self.parts(hx)
         sequences.check_state(self.label, given, count, widths)
         for part in given:
-            self.compute_dtype(part, self.weight_ih_l0)
+            self.compute_dtype(part, self.weight_ih_l0, "hx")
         parts = (part if sequences.batched else part.unsqueeze(1) for part in given)
         return tuple(part.to(own) for part, own in zip(parts, dtypes, strict=False))
 
@@ -220,7 +223,7 @@ class RecurrentCell(_Stepping, nn.RNNCellBase):
         given = (input.new_zeros(shape),) * (1 + self.several_states) if hx is None else self.parts(hx)
         check_shapes(self.label, given, [shape] * (1 + self.several_states), ".")
         for part in given:
-            self.compute_dtype(part, self.weight_ih)
+            self.compute_dtype(part, self.weight_ih, "hx")
         own = dtype
         if self.promotes and input.device.type == "cpu":
             own = torch.promote_types(dtype, given[-1].dtype)

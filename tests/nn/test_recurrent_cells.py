@@ -134,7 +134,7 @@ def test_bad_inputs_are_named(kind: str, scheme: Any) -> None:
         (r"input of shape \(2, 4\); expected \(N, 3\), or \(3,\)", torch.randn(2, 4), None),
         (r"input of shape \(1, 2, 3\)", x[None], None),
         (r"input of dtype torch\.float64; expected torch\.float32", x.double(), None),
-        (r"input of dtype torch\.float64; expected torch\.float32", x, both(h.double())),
+        (r"hx of dtype torch\.float64; expected torch\.float32", x, both(h.double())),
         *((f"hx of shapes .* expected {shapes}", x, hx) for hx in (both(h[:1]), both(h[:, :3]), h if pair else (h,))),
         (r"hx of shapes .* expected \[\(4,\)", x[0], both(h)),
     ]

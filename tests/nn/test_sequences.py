@@ -229,7 +229,7 @@ def bad_inputs(kind: str) -> list[tuple[str, Any, Any]]:
     both = (lambda part: (part, part)) if pair else (lambda part: part)
     wrong_hx: list[Any] = [both(h[:, :1]), both(h[0]), both(h.expand(2, 2, 4)), both(h[..., :3])]
     wrong_hx += [h, (h,), (h, h, h)] if pair else [(h, h), [h]]
-    dtype = r"input of dtype torch\.{}; expected torch\.float32"
+    dtype = r"{} of dtype torch\.{}; expected torch\.float32"
     return [
         (r"input of shape \(5, 2, 4\); expected \(time, N, 3\), \(time, 3\)", torch.randn(5, 2, 4), None),
         (r"input of shape \(5, 4\)", pack_sequence([torch.randn(5, 4)]), None),
@@ -237,9 +237,9 @@ def bad_inputs(kind: str) -> list[tuple[str, Any, Any]]:
         (r"input of shape \(3,\)", torch.randn(3), None),
         (r"input of shape \(0, 2, 3\): there is no time step", x[:0], None),
         (r"input of shape \(0, 3\): there is no time step", x[:0, 0], None),
-        (dtype.format("float64"), x.double(), None),
-        (dtype.format("int64"), x.long(), None),
-        (dtype.format("float64"), x, both(h.double())),
+        (dtype.format("input", "float64"), x.double(), None),
+        (dtype.format("input", "int64"), x.long(), None),
+        (dtype.format("hx", "float64"), x, both(h.double())),
         (r"hx of shapes .*1 sequence", x[:, 0], both(h)),
         *((rf"hx of shapes .* expected {shape}: .*2 sequence", x, hx) for hx in wrong_hx),
     ]
