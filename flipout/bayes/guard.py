@@ -32,6 +32,16 @@ class Guard:
         self.optimizer = optimizer
         self.skipped: list[Skipped] = []
         self._names = {} if model is None else {id(p): name for name, p in model.named_parameters()}
+        given = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        missing = [name for key, name in self._names.items() if name.endswith("_rho") and key not in given]
+        if missing:
+            warnings.warn(
+                f"Guard: the optimiser does not have {missing[0]}"
+                f"{f' and {len(missing) - 1} more' if missing[1:] else ''}, so these spreads stay as they are. Make the "
+                "optimiser after flipout.perturb(model, …), from elbo.parameters().",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._steps = 0
 
     @torch.no_grad()

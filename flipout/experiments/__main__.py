@@ -1,5 +1,6 @@
 """The command `flipout`, or python -m flipout.experiments."""
 
+import os
 import sys
 
 
@@ -12,7 +13,11 @@ def run() -> int:
             file=sys.stderr,
         )
         return 2
-    return main()
+    try:
+        return main()
+    except BrokenPipeError:  # whoever read the output has left: `flipout list | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":

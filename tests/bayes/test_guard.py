@@ -107,3 +107,11 @@ def test_sparse_gradients_and_what_is_no_loss() -> None:
     table.weight.grad.values().fill_(math.nan)
     with pytest.warns(RuntimeWarning, match="skipped"):
         assert guard.step() is not None
+
+
+def test_an_optimiser_that_was_made_too_early() -> None:
+    model = nn.Linear(4, 3)
+    early = torch.optim.SGD(model.parameters(), 0.1)
+    flipout.perturb(model, flipout.MeanField(prior=Normal()))
+    with pytest.warns(RuntimeWarning, match="does not have weight_rho"):
+        Guard(early, model)

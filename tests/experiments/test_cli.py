@@ -222,3 +222,11 @@ def test_the_command_itself(here):
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("flipout: flipout report: expected at least one folder")
+
+
+def test_a_reader_may_leave() -> None:
+    command = f"{sys.executable} -m flipout.experiments run variance-fc --help | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage")
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
