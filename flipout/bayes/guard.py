@@ -37,8 +37,8 @@ class Guard:
         if missing:
             warnings.warn(
                 f"Guard: the optimiser does not have {missing[0]}"
-                f"{f' and {len(missing) - 1} more' if missing[1:] else ''}, so these spreads stay as they are. Make the "
-                "optimiser after flipout.perturb(model, …), from elbo.parameters().",
+                f"{f' and {len(missing) - 1} more' if missing[1:] else ''}, so these spreads stay as they are. Make "
+                "the optimiser after flipout.perturb(model, …), from elbo.parameters().",
                 RuntimeWarning,
                 stacklevel=2,
             )
