@@ -99,7 +99,11 @@ class FlippedProduct(torch.autograd.Function):
         kernels = spec.kernels((x, op.in_dim))
         if kernels is not None:
             flip_drawn, add_flipped = kernels
-            p = lifted.apply(flip_drawn(x, spec.signs, keys, op.s_dim, op.in_dim), delta)
+            flipped = flip_drawn(x, spec.signs, keys, op.s_dim, op.in_dim)
+            twice = chosen("multiply_twice", x, spec.signs, lifted, required=False)
+            if twice is not None:
+                return twice(x, flipped, mean, delta, bias, spec.signs, keys, op.r_dim)
+            p = lifted.apply(flipped, delta)
             return add_flipped(op.apply(x, mean, bias), p, spec.signs, keys, op.r_dim, op.out_dim)
         y = torch.empty(0)
         for rows, r, s in spec.pieces(x, keys):
@@ -132,11 +136,15 @@ class FlippedProduct(torch.autograd.Function):
         kernels = spec.kernels((x, op.in_dim), (grad, op.out_dim))
         if kernels is not None:
             flip_drawn, add_flipped = kernels
-            dx, dmean = op.gradients(grad, x, mean, (need_x, need_mean))
             flipped = flip_drawn(grad, spec.signs, keys, op.r_dim, op.out_dim)
+            twice = chosen("multiply_twice", grad, spec.signs, lifted, required=False) if need_x else None
+            alone = need_x and twice is None
+            dx, dmean = op.gradients(grad, x, mean, (alone, need_mean))
             own = flip_drawn(x, spec.signs, keys, op.s_dim, op.in_dim) if need_delta else x
-            dp, ddelta = lifted.gradients(flipped, own, delta, (need_x, need_delta))
-            if dx is not None:
+            dp, ddelta = lifted.gradients(flipped, own, delta, (alone, need_delta))
+            if twice is not None:
+                dx = twice(grad, flipped, mean.T, delta.T, None, spec.signs, keys, op.s_dim)
+            elif dx is not None:
                 dx = add_flipped(dx, dp, spec.signs, keys, op.s_dim, op.in_dim)
             return dx, dmean, dbias, ddelta, None, None
         dx = torch.empty_like(x) if need_x else None
