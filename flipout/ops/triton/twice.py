@@ -22,6 +22,7 @@ from .random import philox
 from .scan import dot
 
 _AMPERE = 8
+_MOST = 2**20  # numbers of a weight; above, cuBLAS is ahead by more than the second product's way through memory
 _BAND = 8  # blocks of rows that come one after the other, so that what they read stays near
 _BLOCK = tl.constexpr(BLOCK)
 
@@ -166,7 +167,7 @@ def _fits(x: Tensor, signs: Signs, op: Op) -> bool:
         return False
     if INTERPRETED:
         return x.dtype != torch.float64 and x.is_contiguous()
-    aligned = all(features % 8 == 0 for features in (op.in_features, op.out_features))
+    aligned = op.in_features % 8 == 0 == op.out_features % 8 and op.in_features * op.out_features <= _MOST
     half = x.dtype in (torch.bfloat16, torch.float16) and torch.cuda.get_device_capability(x.device)[0] >= _AMPERE
     return x.is_cuda and half and aligned and x.is_contiguous()
 
