@@ -149,8 +149,8 @@ class Perturbation:
         return replace(self, first=first, examples=examples)
 
     def _sample(self, start: Tensor) -> Tensor:
-        whole = sample(self.distribution, self.spread, start, tuple(self.parameter.shape))
-        return self._rows_of(whole, start.dim()).to(self.dtype)
+        whole = sample(self.distribution, self.spread, start, tuple(self.parameter.shape), self.dtype)
+        return self._rows_of(whole, start.dim())
 
     def _starts(self, field: int, first: int, count: int) -> Tensor:
         return stream_starts(self.draw.seed, self.key, field, first, count, self.draw.fold)

@@ -3,14 +3,15 @@
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from numbers import Real
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 
+from ..backend import chosen
 from ..errors import InvalidArgument
 from ..random import transformed
 from ..streams import Stream
@@ -73,6 +74,39 @@ def scale(std: float | Tensor, mean: Tensor) -> Tensor:
     return std.to(mean) if isinstance(std, Tensor) else mean.new_full((), std)
 
 
+Kind = Literal["normal", "sign"]
+
+
+def standard(kind: Kind | Callable[[Any], Kind | None]) -> Callable[[Callable], Callable]:
+    """Marks a `noise` that is just what a stream has under this name: kernels may then make it. What overrides it is
+    not marked."""
+
+    def marked(noise: Callable) -> Callable:
+        noise.kind = kind if callable(kind) else lambda _: kind  # pyright: ignore[reportFunctionMemberAccess]
+        return noise
+
+    return marked
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scaled:
+    """factor ∘ noise, cast: of a spread forward, and of a gradient backward."""
+
+    distribution: Distribution
+    shape: tuple[int, ...]
+    rounded: torch.dtype  # of the noise alone
+
+    def kernel(self, start: Tensor, factor: Tensor) -> Callable[..., Tensor] | None:
+        kind = getattr(type(self.distribution).noise, "kind", lambda _: None)(self.distribution)
+        if kind is None or factor.shape not in (torch.Size(), self.shape, (*start.shape, *self.shape)):
+            return None
+        made = chosen("scaled_noise", start, self.rounded, required=False)
+        return made and (lambda dtype: made(start, factor, self.shape, kind, self.rounded, dtype))
+
+    def noise(self, start: Tensor) -> Tensor:
+        return self.distribution.noise(Stream(start, self.shape, self.rounded))
+
+
 class _Replayed(torch.autograd.Function):
     """spread ∘ noise, which keeps the streams' starting points for backward and makes the noise again.
 
@@ -80,23 +114,32 @@ class _Replayed(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, spread: Tensor, start: Tensor, distribution: Distribution, shape: tuple[int, ...]) -> Tensor:
-        ctx.distribution, ctx.shape, ctx.spread_shape = distribution, shape, spread.shape
-        noise = distribution.noise(Stream(start, shape, spread.dtype))
+    def forward(ctx: Any, spread: Tensor, start: Tensor, scaled: _Scaled, dtype: torch.dtype) -> Tensor:
+        ctx.scaled, ctx.spread_shape = scaled, spread.shape
+        kernel = scaled.kernel(start, spread)
+        noise = scaled.noise(start) if kernel is None else None
         ctx.save_for_backward(start, noise if start.device.type == "cpu" else None)
-        return spread * noise
+        return (spread * noise).to(dtype) if kernel is None else kernel(dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         start, noise = ctx.saved_tensors
-        (grad,) = grads
-        if noise is None:
-            noise = ctx.distribution.noise(Stream(start, ctx.shape, grad.dtype))
-        return (grad * noise).sum_to_size(ctx.spread_shape), None, None, None
+        (grad,), scaled = grads, ctx.scaled
+        kernel = scaled.kernel(start, grad) if noise is None and not torch.is_grad_enabled() else None
+        if kernel is not None:
+            return kernel(scaled.rounded).sum_to_size(ctx.spread_shape), None, None, None
+        made = grad.to(scaled.rounded) * (scaled.noise(start) if noise is None else noise)
+        return made.sum_to_size(ctx.spread_shape), None, None, None
 
 
-def sample(distribution: Distribution, spread: Tensor, start: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """ΔŴ of `shape` for each starting point."""
-    if spread.requires_grad and not transformed():
-        return _Replayed.apply(spread, start, distribution, shape)  # pyright: ignore[reportReturnType]
-    return spread * distribution.noise(Stream(start, shape, spread.dtype))
+def sample(
+    distribution: Distribution, spread: Tensor, start: Tensor, shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """ΔŴ of `shape` for each starting point, in `dtype`."""
+    scaled = _Scaled(distribution, shape, spread.dtype)
+    if transformed():
+        return (spread * scaled.noise(start)).to(dtype)
+    if spread.requires_grad:
+        return _Replayed.apply(spread, start, scaled, dtype)  # pyright: ignore[reportReturnType]
+    kernel = scaled.kernel(start, spread)
+    return (spread * scaled.noise(start)).to(dtype) if kernel is None else kernel(dtype)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import InvalidArgument
 from ..streams import Stream
-from .base import Distribution, check_std, scale
+from .base import Distribution, check_std, scale, standard
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,7 @@ class DropConnect(Distribution):
     def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
         return mean
 
+    @standard(lambda self: "sign" if self.p == 0.5 else None)
     def noise(self, stream: Stream) -> Tensor:
         p = self.p
         assert not isinstance(p, Mapping)
@@ -56,5 +57,6 @@ class Rademacher(Distribution):
     def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
         return scale(self.std, mean)  # pyright: ignore[reportArgumentType]
 
+    @standard("sign")
     def noise(self, stream: Stream) -> Tensor:
         return stream.sign()

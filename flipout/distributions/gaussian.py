@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..streams import Stream
-from .base import Distribution, check_std, scale
+from .base import Distribution, check_std, scale, standard
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +23,7 @@ class Gaussian(Distribution):
     def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
         return scale(self.std, mean)  # pyright: ignore[reportArgumentType]
 
+    @standard("normal")
     def noise(self, stream: Stream) -> Tensor:
         return stream.normal()
 
@@ -41,5 +42,6 @@ class MultiplicativeGaussian(Distribution):
     def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
         return scale(self.std, mean) * mean  # pyright: ignore[reportArgumentType]
 
+    @standard("normal")
     def noise(self, stream: Stream) -> Tensor:
         return stream.normal()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import InvalidArgument
 from ..streams import Stream
-from .base import LearnedDistribution
+from .base import LearnedDistribution, standard
 from .prior import prior_of
 
 
@@ -64,5 +64,6 @@ class MeanField(LearnedDistribution):
     def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
         return F.softplus(learned["rho"])
 
+    @standard("normal")
     def noise(self, stream: Stream) -> Tensor:
         return stream.normal()

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...backend import register
 from ...perturbation import Signs
 from ...random import BLOCK, ROUNDS, key_words
+from ..base import flip
 from .base import fits, index_type
 from .random import philox
 
@@ -17,7 +18,7 @@ _BLOCKS = 16  # Philox outputs in one program
 _ROUNDS, _BLOCK = tl.constexpr(ROUNDS), tl.constexpr(BLOCK)
 
 
-@triton.jit(do_not_specialize=["total", "first", "high", "low", "share", "skip"])
+@triton.jit(do_not_specialize=["total", "positions", "first", "high", "low", "share", "skip"])
 def _flipped(
     out,
     x,
@@ -25,65 +26,67 @@ def _flipped(
     mean,
     keys,
     total,
+    positions,
     first: tl.int64,
     high: tl.int64,
     low: tl.int64,
     share,
     skip,
     FEATURES: tl.constexpr,
-    POSITIONS: tl.constexpr,
-    TIMES: tl.constexpr,
+    SHARED: tl.constexpr,
     NEGATE: tl.constexpr,
     REAL: tl.constexpr,
     INDEX: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """±x, or y ± x, or y + mean ± x, for 128 features of one example from each of the `total` counters.
+    """±x, or y ± x, or y + mean ± x, for 128 features of one row from each of the `total` counters.
 
-    `share` examples have one x, the first one `skip` less; POSITIONS of an example have one sign, and one x where TIMES
-    is 0.
+    `positions` rows are an example and have its signs. Where x is SHARED, `share` examples have one, the first one
+    `skip` less; else each row has its own.
     """
     blocks: tl.constexpr = (FEATURES + _BLOCK - 1) // _BLOCK
     i = tl.program_id(0).to(INDEX) * BLOCKS + tl.arange(0, BLOCKS)
     inside = (i < total)[:, None]
-    example, block = i // blocks, i % blocks
+    row, block = i // blocks, i % blocks
+    example = row // positions
     key0, key1 = tl.load(keys).to(tl.uint32), tl.load(keys + 1).to(tl.uint32)
     zero = tl.full((BLOCKS,), 0, tl.uint32)
     c1 = (first.to(tl.int64) + example).to(tl.uint32)
     words = philox(
         block.to(tl.uint32), c1, zero + high.to(tl.uint32), zero + low.to(tl.uint32), zero + key0, zero + key1
     )
-    line = (example * (POSITIONS * FEATURES))[:, None]
-    source = ((example + skip) // share * ((POSITIONS if TIMES else 1) * FEATURES))[:, None]
+    line = (row * FEATURES)[:, None]
+    source = ((example + skip) // share * FEATURES)[:, None] if SHARED else line
     bit = tl.arange(0, 32)[None, :]
     for word in tl.static_range(4):
         feature = (block * _BLOCK + word * 32)[:, None] + bit
         there = inside & (feature < FEATURES)
         negative = ((words[word][:, None] >> bit.to(tl.uint32)) & 1) != NEGATE
-        for position in range(0, POSITIONS):
-            place = position * FEATURES + feature
-            made = tl.load(x + source + (place if TIMES else feature), mask=there, other=0).to(REAL)
-            made = tl.where(negative, -made, made)
-            if mean is not None:
-                made += tl.load(mean + feature, mask=there, other=0).to(REAL)
-            if y is not None:
-                made += tl.load(y + line + place, mask=there, other=0).to(REAL)
-            tl.store(out + line + place, made, mask=there)
+        made = tl.load(x + source + feature, mask=there, other=0).to(REAL)
+        made = tl.where(negative, -made, made)
+        if mean is not None:
+            made += tl.load(mean + feature, mask=there, other=0).to(REAL)
+        if y is not None:
+            made += tl.load(y + line + feature, mask=there, other=0).to(REAL)
+        tl.store(out + line + feature, made, mask=there)
 
 
-def flip_drawn(x: Tensor, signs: Signs, keys: Tensor, dim: int) -> Tensor:
-    """x times its examples' signs of the Parameter's dimension `dim`, over the last dimension."""
-    return _run(torch.empty_like(x), x, None, None, signs, keys, dim, 1, 0, True)
+def flip_drawn(x: Tensor, signs: Signs, keys: Tensor, over: int, dim: int) -> Tensor:
+    """x times its examples' signs of the Parameter's dimension `over`, along dimension `dim` of x."""
+    return _run(torch.empty_like(x), x, None, None, signs, keys, over, dim)
 
 
-def add_flipped(y: Tensor, x: Tensor, signs: Signs, keys: Tensor, dim: int) -> Tensor:
-    """y + flip(x), in the memory of y."""
-    return _run(y, x, y, None, signs, keys, dim, 1, 0, True)
+def add_flipped(y: Tensor, x: Tensor, signs: Signs, keys: Tensor, over: int, dim: int) -> Tensor:
+    """y + flip(x), in the memory of y where its features lie side by side."""
+    if not _side_by_side(y, dim):
+        (made,) = signs.over([(over, x.shape[dim])], keys, x.dtype)
+        return y + flip(x, made, dim)
+    return _run(y, x if x.stride() == y.stride() else torch.empty_like(y).copy_(x), y, None, signs, keys, over, dim)
 
 
 def add_vectors(y: Tensor, mean: Tensor, deltas: Tensor, signs: Signs, keys: Tensor, share: int, skip: int) -> Tensor:
     """y + mean + flip(δ), in the memory of y: `share` examples have one δ, the first ones `skip` less."""
-    return _run(y, deltas.contiguous(), y, mean.contiguous(), signs, keys, 0, share, skip, False)
+    return _run(y, deltas.contiguous(), y, mean.contiguous(), signs, keys, 0, -1, share, skip)
 
 
 def _run(
@@ -93,13 +96,14 @@ def _run(
     mean: Tensor | None,
     signs: Signs,
     keys: Tensor,
+    over: int,
     dim: int,
-    share: int,
-    skip: int,
-    times: bool,
+    share: int | None = None,
+    skip: int = 0,
 ) -> Tensor:
-    features, (high, low) = out.shape[-1], key_words(signs.key, dim)
-    total = signs.count * -(-features // BLOCK)
+    features, (high, low) = out.shape[dim], key_words(signs.key, over)
+    rows = out.numel() // features
+    total = rows * -(-features // BLOCK)
     with torch.cuda.device_of(out):
         _flipped[(-(-total // _BLOCKS),)](
             out,
@@ -108,15 +112,15 @@ def _run(
             mean,
             keys,
             total,
+            rows // signs.count,
             signs.first,
             high,
             low,
-            share,
+            share or 1,
             skip,
             FEATURES=features,
-            POSITIONS=out.numel() // (signs.count * features),
-            TIMES=times,
-            NEGATE=int(signs.antithetic and dim == 0),
+            SHARED=share is not None,
+            NEGATE=int(signs.antithetic and over == 0),
             REAL=tl.float64 if out.dtype == torch.float64 else tl.float32,
             INDEX=index_type(out),
             BLOCKS=_BLOCKS,
@@ -124,10 +128,14 @@ def _run(
     return out
 
 
-def _fits(x: Tensor, signs: Signs, in_dim: int) -> bool:
-    """Rows of features; the kernels are compiled for as many rows as an example has."""
-    rows = x.dim() == 2 and in_dim == -1 and x.is_contiguous() and x.numel() > 0
-    return rows and fits(x, x.dtype) and signs.part is None
+def _side_by_side(x: Tensor, dim: int) -> bool:
+    """Whether memory has the features of one place after each other: rows, or channels last."""
+    return x.movedim(dim, -1).is_contiguous()
+
+
+def _fits(x: Tensor, signs: Signs, dim: int) -> bool:
+    whole = signs.part is None and signs.count > 0 and x.numel() > 0 and x.dim() > 1
+    return whole and fits(x, x.dtype) and _side_by_side(x, dim)
 
 
 for kernel in (flip_drawn, add_flipped, add_vectors):

@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -84,15 +85,31 @@ def _word(start, row, column, origin, inside):
     return splitmix(z + column.to(tl.uint64) * _GAMMA)
 
 
+@triton.jit
+def _scaled(noise, factor, column, place, inside, KIND: tl.constexpr, FACTOR: tl.constexpr):
+    """The noise, rounded to KIND, times its factor: none (0), one number (1), one for each column (2) or place (3)."""
+    made = noise
+    if FACTOR:
+        made = noise.to(KIND).to(noise.dtype)
+        if FACTOR == 1:
+            made *= tl.load(factor).to(noise.dtype)
+        else:
+            made *= tl.load(factor + (column if FACTOR == 2 else place), mask=inside, other=0).to(noise.dtype)
+    return made
+
+
 @triton.jit(do_not_specialize=["total", "half", "size", "origin"], do_not_specialize_on_alignment=["start"])
 def _halves(
     out,
     start,
+    factor,
     total: tl.int64,
     half: tl.int64,
     size: tl.int64,
     origin: tl.int64,
     REAL: tl.constexpr,
+    KIND: tl.constexpr,
+    FACTOR: tl.constexpr,
     INDEX: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -105,33 +122,41 @@ def _halves(
         first, second = (z >> 32).to(tl.int64), (z & 0xFFFFFFFF).to(tl.int64)
     else:
         first, second = box_muller(z, REAL)
-    place = row * size.to(INDEX) + column
+    place, after = row * size.to(INDEX) + column, half.to(INDEX)
+    first = _scaled(first, factor, column, place, inside, KIND, FACTOR)
     tl.store(out + place, first, mask=inside)
-    tl.store(out + place + half.to(INDEX), second, mask=inside & (column + half < size))
+    inside &= column + half < size
+    second = _scaled(second, factor, column + after, place + after, inside, KIND, FACTOR)
+    tl.store(out + place + after, second, mask=inside)
 
 
 @triton.jit(do_not_specialize=["total", "words", "size", "origin"], do_not_specialize_on_alignment=["start"])
 def _bits(
     out,
     start,
+    factor,
     total: tl.int64,
     words: tl.int64,
     size: tl.int64,
     origin: tl.int64,
+    REAL: tl.constexpr,
+    FACTOR: tl.constexpr,
     INDEX: tl.constexpr,
     WORDS: tl.constexpr,
 ):
-    """±1 from each bit of the `total` words, of which every starting point has `words`."""
+    """±1, times its factor, from each bit of the `total` words, of which every starting point has `words`."""
     i = tl.program_id(0).to(INDEX) * WORDS + tl.arange(0, WORDS)
     inside = i < total
     row, column = i // words.to(INDEX), i % words.to(INDEX)
     z = _word(start, row, column, origin, inside)
-    line = (out + row * size.to(INDEX))[:, None]
+    line = (row * size.to(INDEX))[:, None]
     for half in tl.static_range(2):
         bit = 32 * half + tl.arange(0, 32)[None, :]
         element = column[:, None] * 64 + bit
-        sign = 1 - 2 * ((z[:, None] >> bit.to(tl.uint64)) & 1).to(tl.float32)
-        tl.store(line + element, sign, mask=inside[:, None] & (element < size))
+        sign = 1 - 2 * ((z[:, None] >> bit.to(tl.uint64)) & 1).to(REAL)
+        there = inside[:, None] & (element < size)
+        sign = _scaled(sign, factor, element, line + element, there, REAL, FACTOR)
+        tl.store(out + line + element, sign, mask=there)
 
 
 @triton.jit(do_not_specialize=["total", "count", "first", "parameter", "fold"], do_not_specialize_on_alignment=["seed"])
@@ -167,16 +192,35 @@ def _no_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold:
     return seed.new_empty((*seed.shape, count))
 
 
-def _fill_halves(out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype | None) -> None:
-    size = math.prod(shape)
+def _fill_halves(
+    out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype | None, factor: Any = (None, 0, None)
+) -> None:
+    size, (by, how, rounded) = math.prod(shape), factor
     half = -(-size // 2)
     total, origin = start.numel() * half, wrap(kind * APART)
     grid = (-(-total // _BLOCK),)
-    _halves[grid](out, start, total, half, size, origin, REAL=real, INDEX=index_type(out), BLOCK=_BLOCK)
+    _halves[grid](
+        out,
+        start,
+        by,
+        total,
+        half,
+        size,
+        origin,
+        REAL=real,
+        KIND=rounded,
+        FACTOR=how,
+        INDEX=index_type(out),
+        BLOCK=_BLOCK,
+    )
+
+
+def _real(dtype: torch.dtype) -> tl.dtype:
+    return tl.float64 if dtype == torch.float64 else tl.float32
 
 
 def _fill_normal(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
-    _fill_halves(out, start, shape, 3 * part, tl.float64 if dtype == torch.float64 else tl.float32)
+    _fill_halves(out, start, shape, 3 * part, _real(dtype))
 
 
 def _fill_uniform(out: Tensor, start: Tensor, shape: Sequence[int], part: int) -> None:
@@ -184,10 +228,44 @@ def _fill_uniform(out: Tensor, start: Tensor, shape: Sequence[int], part: int) -
 
 
 def _fill_sign(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
+    _fill_bits(out, start, shape, 3 * part + 2, _real(dtype))
+
+
+def _fill_bits(
+    out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype, by: Tensor | None = None, how: int = 0
+) -> None:
     size = math.prod(shape)
     words = -(-size // 64)
-    total, origin = start.numel() * words, wrap((3 * part + 2) * APART)
-    _bits[(-(-total // _WORDS),)](out, start, total, words, size, origin, INDEX=index_type(out), WORDS=_WORDS)
+    total, origin = start.numel() * words, wrap(kind * APART)
+    _bits[(-(-total // _WORDS),)](
+        out, start, by, total, words, size, origin, REAL=real, FACTOR=how, INDEX=index_type(out), WORDS=_WORDS
+    )
+
+
+def scaled_noise(
+    start: Tensor, factor: Tensor, shape: Sequence[int], kind: str, rounded: torch.dtype, dtype: torch.dtype
+) -> Tensor:
+    """factor ∘ noise of `shape` for each starting point, in `dtype`; the noise alone is that of a stream of `rounded`.
+    The factor is one number, or has the shape of the noise or of all of it."""
+    out = start.new_empty((*start.shape, *shape), dtype=dtype)
+    if not out.numel():
+        return out
+    how = 1 if factor.dim() == 0 else 2 if factor.numel() == math.prod(shape) else 3
+    by, real = factor.contiguous(), _real(torch.promote_types(rounded, dtype))
+    with torch.cuda.device_of(out):
+        if kind == "normal":
+            _fill_halves(out, start, shape, 0, real, (by, how, _TRITON[rounded]))
+        else:
+            _fill_bits(out, start, shape, 2, real, by, how)
+    return out
+
+
+_TRITON = {
+    torch.float64: tl.float64,
+    torch.float32: tl.float32,
+    torch.bfloat16: tl.bfloat16,
+    torch.float16: tl.float16,
+}
 
 
 def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, count: int, fold: int) -> None:
@@ -197,6 +275,7 @@ def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, co
     )
 
 
+register("scaled_noise", scaled_noise, fits)
 register("Stream.normal", op("normal", _no_numbers, _fill_normal), fits)
 register("Stream.uniform", op("uniform", _no_integers, _fill_uniform), fits)
 register("Stream.sign", op("sign", _no_numbers, _fill_sign), fits)

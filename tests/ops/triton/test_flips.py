@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 import flipout
-from tests.ops.triton.kernels import CLOSE, MARKS
-from tests.ops.triton.populations import assert_forward
+from flipout.backend import using
+from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS
+from tests.ops.triton.populations import assert_forward, assert_trained
 
 pytestmark = MARKS
 FIELDS = [{}, {"first": 3}, {"antithetic": True}, {"rows": 3}, {"group": 4}, {"group": 5, "first": 2, "rows": 2}]
@@ -33,3 +34,44 @@ def test_other_inputs_than_rows() -> None:
 def test_reused_signs() -> None:
     model = flipout.perturb(nn.Linear(9, 6), flipout.Gaussian(0.3), scheme=flipout.Flipout(reuse_signs=True), where="*")
     assert_forward(model, torch.randn(5, 9), torch.float32)
+
+
+@pytest.mark.parametrize("fields", FIELDS, ids=str)
+@pytest.mark.parametrize("dtype", CLOSE, ids=str)
+def test_gradients_of_rows(dtype: torch.dtype, fields: dict) -> None:
+    torch.manual_seed(0)
+    model = flipout.perturb(nn.Linear(141, 7), flipout.MeanField(std=0.3))
+    assert_trained(model, torch.randn(24, 141), dtype, **fields)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_gradients_of_tokens(dtype: torch.dtype) -> None:
+    """(N, time, features): all of an example's rows have its signs."""
+    torch.manual_seed(0)
+    model = flipout.perturb(nn.Linear(13, 150), flipout.MultiplicativeGaussian(0.3))
+    assert_trained(model, torch.randn(4, 5, 13), dtype)
+    assert_trained(model, torch.randn(4, 5, 2, 13), dtype, group=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 2}, {"stride": 2, "padding": 1}], ids=["plain", "groups", "stride"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_gradients_of_channels_that_come_last(dtype: torch.dtype, options: dict) -> None:
+    torch.manual_seed(0)
+    model = flipout.perturb(nn.Conv2d(6, 10, 3, **options), flipout.DropConnect(0.5)).to(
+        memory_format=torch.channels_last
+    )
+    x = torch.randn(4, 6, 7, 5).to(memory_format=torch.channels_last)
+    assert_trained(model, x, dtype)
+    assert_trained(model, x.contiguous(), dtype)
+
+
+def test_second_derivatives_are_those_of_the_definition() -> None:
+    model = flipout.perturb(nn.Linear(9, 6).to(DEVICE, torch.float64), flipout.MeanField(std=0.3))
+    x = torch.randn(5, 9, device=DEVICE, dtype=torch.float64, requires_grad=True)
+    found = []
+    for backend in ("triton", "eager"):
+        with using(backend), flipout.hold(model, 7):
+            (grad,) = torch.autograd.grad(model(x).tanh().sum(), x, create_graph=True)
+            found.append(torch.autograd.grad(grad.square().sum(), [x, *model.parameters()]))
+    for made, expected in zip(*found, strict=True):
+        torch.testing.assert_close(made, expected)

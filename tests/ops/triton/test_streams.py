@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import flipout
 from flipout.backend import using
+from flipout.distributions.base import sample
 from flipout.streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
 from tests.test_random import KEY, start_of
@@ -148,3 +150,46 @@ def test_an_explicit_request_holds_while_compiling() -> None:
         compiled = torch.compile(drawn, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(seed, w), drawn(seed, w))
     torch.compiler.reset()
+
+
+DISTRIBUTIONS = {
+    "gaussian": flipout.Gaussian(0.3),
+    "gaussian by row": flipout.Gaussian(torch.rand(7, 1) + 0.1),
+    "multiplicative": flipout.MultiplicativeGaussian(0.3),
+    "half dropped": flipout.DropConnect(0.5),
+    "some dropped": flipout.DropConnect(0.3),
+    "signs": flipout.Rademacher(0.3),
+}
+
+
+@pytest.mark.parametrize("bases", [(), (3,)], ids=["one base", "three"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+def test_noise_times_its_spread_and_the_gradient(kind: str, dtype: torch.dtype, bases: tuple[int, ...]) -> None:
+    """In one pass either way, cast on the way out."""
+    distribution, start, mean = DISTRIBUTIONS[kind], starts(*bases), torch.randn(7, 33)
+    slopes = torch.randn(*bases, 7, 33).to(dtype)
+
+    def made(device: torch.device) -> tuple[Tensor, Tensor]:
+        w = mean.to(device).requires_grad_()
+        spread = distribution.spread(w) + 0 * w.sum()
+        delta = sample(distribution, spread, start.to(device), (7, 33), dtype)
+        return delta.detach(), torch.autograd.grad(delta, spread, slopes.to(device))[0]
+
+    for expected, own in zip(*both(made), strict=True):
+        assert own.dtype == expected.dtype
+        assert_same(expected, own, rtol=2.0**-7 if dtype == torch.bfloat16 else 2.0**-18, atol=1e-5)
+
+
+def test_noise_of_ones_own_is_left_to_it() -> None:
+    class Triangular(flipout.Gaussian):
+        def noise(self, stream: Stream) -> Tensor:
+            return (stream.uniform(0) - stream.uniform(1)).to(stream.dtype) * 2.0**-32
+
+    start = starts(2)
+    expected, made = both(
+        lambda device: sample(
+            Triangular(0.5), torch.full((), 0.5, device=device), start.to(device), (9,), torch.float32
+        )
+    )
+    assert_same(expected, made)

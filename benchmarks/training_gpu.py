@@ -1,0 +1,99 @@
+"""Linear layers and VGG16 on one GPU in bf16, forward + backward: flipout against shared and local reparameterisation.
+
+Kernel time, of steps that are captured as CUDA graphs; beside it the share of it that the products alone would take
+(`of products`), and the wall time against bayesian-torch where that is installed.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout.experiments.networks import convgg
+
+from .record import Row, interleaved, rows
+from .recurrent import replayed, timed
+from .step import held_bytes
+
+KIND = torch.bfloat16
+NOISE = {"mean-field": (flipout.MeanField(), 6), "gaussian": (flipout.Gaussian(0.1), 5)}  # products of flipout
+SHAPES = (
+    (8192, 512, ("mean-field",)),
+    (8192, 1024, ("mean-field",)),
+    (8192, 4096, ("mean-field", "gaussian")),
+    (16384, 8192, ("mean-field",)),
+)
+SCHEMES = ("shared", "flipout", "local_reparam")
+
+
+def run() -> Iterator[Row]:
+    for examples, width, kinds in SHAPES:
+        for kind in kinds:
+            yield from _linear(examples, width, kind)
+    yield from _vgg(2048)
+
+
+def _step(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
+    def step() -> None:
+        for tensor in inputs:
+            tensor.grad = None
+        model(x).backward(grad)
+
+    return step
+
+
+def _captured(runs: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
+    """Of one replay, several being launched before the device is waited for."""
+    graphs = {name: replayed(run) for name, run in runs.items()}
+    several = {name: timed(lambda graph=graph: [graph() for _ in range(5)]) for name, graph in graphs.items()}
+    measured = interleaved(several, seconds=2)
+    for graph in graphs.values():
+        graph.close()
+    return {name: [value / 5 for value in values] for name, values in measured.items()}
+
+
+def _linear(examples: int, width: int, kind: str) -> Iterator[Row]:
+    noise, products = NOISE[kind]
+    case = f"linear {examples} {width}→{width} {kind}"
+    x = torch.randn(examples, width, device="cuda", dtype=KIND, requires_grad=True)
+    grad = torch.randn_like(x)
+    layers = {scheme: flipout.nn.Linear(width, width, distribution=noise, scheme=scheme).to(x) for scheme in SCHEMES}
+    steps = {name: _step(layer, [x, *layer.parameters()], x, grad) for name, layer in layers.items()}
+    weight, room = torch.randn(width, width, device="cuda", dtype=KIND), torch.empty_like(grad)
+    steps["one product"] = partial(torch.mm, x.detach(), weight.T, out=room)
+    measured = _captured(steps)
+    yield from rows(f"{case} captured", measured, {"flipout": "shared", "local_reparam": "shared"}, dtype="bfloat16")
+    both = {name: measured[name] for name in ("local_reparam", "flipout")}
+    yield from rows(f"{case} captured, the rival", both, {"flipout": "local_reparam"}, dtype="bfloat16")
+    alone = {"flipout": measured["flipout"], "of products": [products * one for one in measured["one product"]]}
+    yield from rows(f"{case} captured, roofline", alone, {"of products": "flipout"}, dtype="bfloat16")
+    held = {name: [float(held_bytes(layer, x))] for name, layer in layers.items() if name != "local_reparam"}
+    yield from rows(f"{case} held for backward", held, {"flipout": "shared"}, what="bytes", dtype="bfloat16")
+    if kind == "mean-field":
+        yield from _against_bayesian_torch(case, width, x, grad, steps["flipout"])
+
+
+def _against_bayesian_torch(case: str, width: int, x: Tensor, grad: Tensor, own: Callable[[], None]) -> Iterator[Row]:
+    try:
+        from bayesian_torch.layers import LinearFlipout  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return
+    other = LinearFlipout(width, width).to(x)
+    step = _step(partial(other, return_kl=False), [x, *other.parameters()], x, grad)
+    measured = interleaved({"flipout": timed(own), "bayesian-torch": timed(step)}, seconds=3)
+    yield from rows(f"{case} wall time", measured, {"bayesian-torch": "flipout"}, dtype="bfloat16")
+
+
+def _vgg(examples: int) -> Iterator[Row]:
+    x = torch.randn(examples, 3, 32, 32, device="cuda", dtype=KIND).to(memory_format=torch.channels_last)
+    grad = torch.randn(examples, 10, device="cuda", dtype=KIND)
+    steps = {}
+    for scheme in ("plain", "shared", "flipout"):
+        model: nn.Module = convgg(10).to(x).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        if scheme != "plain":
+            flipout.perturb(model, flipout.MultiplicativeGaussian(0.1), scheme=scheme)
+        steps[scheme] = _step(model, list(model.parameters()), x, grad)
+    against = {"flipout": "shared", "shared": "plain"}
+    yield from rows(f"vgg16 {examples} captured", _captured(steps), against, dtype="bfloat16")

@@ -1,0 +1,175 @@
+"""Both products of a linear layer under flipout in one: an accumulator that is flipped between them.
+
+y = r ∘ (r ∘ (x W̄) + x′ ΔŴ) + bias, for x′ = s ∘ x flipped already. The second product is neither written nor rounded.
+"""
+# Triton reads a kernel's annotations and loops in its own way.
+# pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...backend import register
+from ...perturbation import Signs
+from ...random import BLOCK, key_words
+from ..base import Op
+from ..linear import Linear
+from .base import INTERPRETED, index_type
+from .random import philox
+from .scan import dot
+
+_AMPERE = 8
+_MOST = 2**20  # numbers of a weight; above, cuBLAS is ahead by more than the second product's way through memory
+_BAND = 8  # blocks of rows that come one after the other, so that what they read stays near
+_BLOCK = tl.constexpr(BLOCK)
+
+
+class Tile(NamedTuple):
+    """Rows, columns and summands that one program takes at a time; its warps, and its loads ahead."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+
+
+_TILE = Tile(128, 128, 64, 4, 4)
+
+
+@triton.jit
+def _negative(example, begin, high, low, keys, COLUMNS: tl.constexpr):
+    """Which signs of these examples are −1, for COLUMNS features from a multiple of 128 on."""
+    zero = tl.full((example.shape[0],), 0, tl.uint32)
+    key0, key1 = zero + tl.load(keys).to(tl.uint32), zero + tl.load(keys + 1).to(tl.uint32)
+    column = tl.arange(0, COLUMNS)
+    word = tl.full((example.shape[0], COLUMNS), 0, tl.uint32)
+    for block in tl.static_range(COLUMNS // _BLOCK):
+        c0 = zero + (begin // _BLOCK + block).to(tl.uint32)
+        words = philox(c0, example.to(tl.uint32), zero + high.to(tl.uint32), zero + low.to(tl.uint32), key0, key1)
+        for part in tl.static_range(4):
+            word = tl.where((column // 32 == 4 * block + part)[None, :], words[part][:, None], word)
+    return ((word >> (column % 32).to(tl.uint32)[None, :]) & 1) != 0
+
+
+@triton.jit
+def _sum(total, x, w, row, column, rows, columns, x_row, w_row, w_column, LENGTH: tl.constexpr, DEPTH: tl.constexpr):
+    """total + x wᵀ, over LENGTH summands."""
+    k = tl.arange(0, DEPTH)
+    a = x + row[:, None] * x_row + k[None, :]
+    b = w + column[None, :] * w_row + k[:, None] * w_column
+    whole: tl.constexpr = LENGTH % DEPTH == 0
+    there, own = (row < rows)[:, None], (column < columns)[None, :]
+    for at in range(0, LENGTH, DEPTH):
+        left = there if whole else there & (at + k < LENGTH)[None, :]
+        right = own if whole else own & (at + k < LENGTH)[:, None]
+        total = dot(tl.load(a, mask=left, other=0), tl.load(b, mask=right, other=0), total, "ieee")
+        a += DEPTH
+        b += DEPTH * w_column
+    return total
+
+
+@triton.jit(do_not_specialize=["rows", "positions", "first", "high", "low"])
+def _twice(
+    y,
+    x,
+    flipped,
+    mean,
+    delta,
+    bias,
+    keys,
+    rows,
+    positions,
+    first: tl.int64,
+    high: tl.int64,
+    low: tl.int64,
+    w_row,
+    w_column,
+    LENGTH: tl.constexpr,
+    WIDTH: tl.constexpr,
+    NEGATE: tl.constexpr,
+    INDEX: tl.constexpr,
+    BAND: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    down, across = (rows + ROWS - 1) // ROWS, (WIDTH + COLUMNS - 1) // COLUMNS
+    band = tl.program_id(0) // (BAND * across)
+    high_band = tl.minimum(down - band * BAND, BAND)
+    inner = tl.program_id(0) % (BAND * across)
+    top, begin = (band * BAND + inner % high_band) * ROWS, (inner // high_band) * COLUMNS
+    row, column = top.to(INDEX) + tl.arange(0, ROWS), begin.to(INDEX) + tl.arange(0, COLUMNS)
+    total = tl.full((ROWS, COLUMNS), 0, tl.float32)
+    total = _sum(total, x, mean, row, column, rows, WIDTH, LENGTH, w_row, w_column, LENGTH, DEPTH)
+    example = first + (row // positions).to(tl.int64)
+    negative = _negative(example, begin, high, low, keys, COLUMNS) != NEGATE
+    total = tl.where(negative, -total, total)
+    total = _sum(total, flipped, delta, row, column, rows, WIDTH, LENGTH, w_row, w_column, LENGTH, DEPTH)
+    total = tl.where(negative, -total, total)
+    inside = (row < rows)[:, None] & (column < WIDTH)[None, :]
+    if bias is not None:
+        total += tl.load(bias + column, mask=column < WIDTH, other=0).to(tl.float32)[None, :]
+    tl.store(y + (row * WIDTH)[:, None] + column[None, :], total, mask=inside)
+
+
+def multiply_twice(
+    x: Tensor,
+    flipped: Tensor,
+    mean: Tensor,
+    delta: Tensor,
+    bias: Tensor | None,
+    signs: Signs,
+    keys: Tensor,
+    over: int,
+    tile: Tile = _TILE,
+) -> Tensor:
+    """x W̄ᵀ + r ∘ (x′ ΔŴᵀ) + bias, with the signs r of the Parameter's dimension `over`. W̄ and ΔŴ are laid out alike."""
+    width, length = mean.shape
+    y = x.new_empty(*x.shape[:-1], width)
+    rows, (high, low) = x.numel() // length, key_words(signs.key, over)
+    grid = (-(-rows // tile.rows) * -(-width // tile.columns),)
+    with torch.cuda.device_of(x):
+        _twice[grid](
+            y,
+            x,
+            flipped,
+            mean,
+            delta,
+            bias,
+            keys,
+            rows,
+            rows // signs.count,
+            signs.first,
+            high,
+            low,
+            *mean.stride(),
+            LENGTH=length,
+            WIDTH=width,
+            NEGATE=int(signs.antithetic and over == 0),
+            INDEX=index_type(max(x, y, key=Tensor.numel)),
+            BAND=_BAND,
+            ROWS=tile.rows,
+            COLUMNS=tile.columns,
+            DEPTH=tile.depth,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+    return y
+
+
+def _fits(x: Tensor, signs: Signs, op: Op) -> bool:
+    """Rows that start at multiples of 16 bytes, in half precision; the interpreter has no such products."""
+    if not isinstance(op, Linear) or op.bases is not None or signs.part is not None or not x.numel():
+        return False
+    if INTERPRETED:
+        return x.dtype != torch.float64 and x.is_contiguous()
+    aligned = op.in_features % 8 == 0 == op.out_features % 8 and op.in_features * op.out_features <= _MOST
+    half = x.dtype in (torch.bfloat16, torch.float16) and torch.cuda.get_device_capability(x.device)[0] >= _AMPERE
+    return x.is_cuda and half and aligned and x.is_contiguous()
+
+
+register("multiply_twice", multiply_twice, _fits)

@@ -1,0 +1,62 @@
+"""Both products in one launch: x W̄ᵀ + r ∘ (x′ ΔŴᵀ) + bias, and its transposed form."""
+
+from importlib import import_module
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from flipout.perturbation import Signs
+from flipout.random import key_schedule
+from tests.ops.triton.kernels import DEVICE, MARKS
+
+pytestmark = MARKS
+twice = import_module("flipout.ops.triton.twice")  # where the kernels can be imported
+SMALL = twice.Tile(16, 128, 16, 4, 2)
+
+
+def exact(x: Tensor, flipped: Tensor, mean: Tensor, delta: Tensor, bias: Tensor | None, r: Tensor) -> Tensor:
+    straight, turned = (a.double() @ w.double().T for a, w in ((x, mean), (flipped, delta)))
+    y = straight + turned * r.double().repeat_interleave(len(x) // len(r), 0)
+    return y if bias is None else y + bias.double()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(1, 9),
+    positions=st.integers(1, 5),
+    length=st.integers(1, 70),
+    width=st.integers(1, 300),
+    first=st.sampled_from([0, 5, 2**31]),
+    over=st.sampled_from([0, 1]),
+    antithetic=st.booleans(),
+    biased=st.booleans(),
+    transposed=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+)
+def test_any_shape(
+    count: int,
+    positions: int,
+    length: int,
+    width: int,
+    first: int,
+    over: int,
+    antithetic: bool,
+    biased: bool,
+    transposed: bool,
+    dtype: torch.dtype,
+) -> None:
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+
+    generator = torch.Generator().manual_seed(length * width)
+    x, flipped = numbers(count * positions, length), numbers(count * positions, length)
+    mean, delta = (numbers(length, width).T if transposed else numbers(width, length) for _ in range(2))
+    bias = numbers(width) if biased else None
+    signs, keys = Signs(77, first, count, antithetic), key_schedule(torch.tensor(5, device=DEVICE))
+    (r,) = signs.over([(over, width)], keys, dtype)
+    made = twice.multiply_twice(x, flipped, mean, delta, bias, signs, keys, over, SMALL)
+    truth = exact(x, flipped, mean, delta, bias, r)
+    room = 2**-20 if dtype == torch.float32 and DEVICE.type == "cpu" else 2**-6
+    torch.testing.assert_close(made.double(), truth, rtol=room, atol=room * length**0.5)
