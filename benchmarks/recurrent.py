@@ -57,7 +57,7 @@ def timed(run: Callable[[], object]) -> Callable[[], object]:
     return whole
 
 
-def replayed(run: Callable[[], None]) -> flipout.Captured:
+def replayed(run: Callable[[], object]) -> flipout.Captured:
     captured = flipout.capture(run)
     for _ in range(3):
         captured()

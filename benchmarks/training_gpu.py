@@ -4,7 +4,7 @@ Kernel time, of steps that are captured as CUDA graphs; beside it the share of i
 (`of products`), and the wall time against bayesian-torch where that is installed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
@@ -44,7 +44,7 @@ def _step(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, gr
     return step
 
 
-def _captured(runs: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
+def _captured(runs: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
     """Of one replay, several being launched before the device is waited for."""
     graphs = {name: replayed(run) for name, run in runs.items()}
     several = {name: timed(lambda graph=graph: [graph() for _ in range(5)]) for name, graph in graphs.items()}
@@ -60,9 +60,11 @@ def _linear(examples: int, width: int, kind: str) -> Iterator[Row]:
     x = torch.randn(examples, width, device="cuda", dtype=KIND, requires_grad=True)
     grad = torch.randn_like(x)
     layers = {scheme: flipout.nn.Linear(width, width, distribution=noise, scheme=scheme).to(x) for scheme in SCHEMES}
-    steps = {name: _step(layer, [x, *layer.parameters()], x, grad) for name, layer in layers.items()}
+    steps: dict[str, Callable[[], object]] = {
+        name: _step(layer, [x, *layer.parameters()], x, grad) for name, layer in layers.items()
+    }
     weight, room = torch.randn(width, width, device="cuda", dtype=KIND), torch.empty_like(grad)
-    steps["one product"] = partial(torch.mm, x.detach(), weight.T, out=room)
+    steps["one product"] = lambda: torch.mm(x.detach(), weight.T, out=room)
     measured = _captured(steps)
     yield from rows(f"{case} captured", measured, {"flipout": "shared", "local_reparam": "shared"}, dtype="bfloat16")
     both = {name: measured[name] for name in ("local_reparam", "flipout")}
@@ -75,7 +77,7 @@ def _linear(examples: int, width: int, kind: str) -> Iterator[Row]:
         yield from _against_bayesian_torch(case, width, x, grad, steps["flipout"])
 
 
-def _against_bayesian_torch(case: str, width: int, x: Tensor, grad: Tensor, own: Callable[[], None]) -> Iterator[Row]:
+def _against_bayesian_torch(case: str, width: int, x: Tensor, grad: Tensor, own: Callable[[], object]) -> Iterator[Row]:
     try:
         from bayesian_torch.layers import LinearFlipout  # pyright: ignore[reportMissingImports]
     except ImportError:

@@ -117,9 +117,12 @@ class _Replayed(torch.autograd.Function):
     def forward(ctx: Any, spread: Tensor, start: Tensor, scaled: _Scaled, dtype: torch.dtype) -> Tensor:
         ctx.scaled, ctx.spread_shape = scaled, spread.shape
         kernel = scaled.kernel(start, spread)
-        noise = scaled.noise(start) if kernel is None else None
+        if kernel is not None:
+            ctx.save_for_backward(start, None)
+            return kernel(dtype)
+        noise = scaled.noise(start)
         ctx.save_for_backward(start, noise if start.device.type == "cpu" else None)
-        return (spread * noise).to(dtype) if kernel is None else kernel(dtype)
+        return (spread * noise).to(dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:

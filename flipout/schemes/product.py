@@ -74,11 +74,10 @@ class Spec:
         They cannot be differentiated, as a double backward would."""
         if torch.is_grad_enabled():
             return None
-        flips, adds = (
-            [chosen(name, x, self.signs, dim, required=False) for x, dim in rows]
-            for name in ("flip_drawn", "add_flipped")
-        )
-        return (flips[0], adds[0]) if all(flips) and all(adds) else None
+        names = ("flip_drawn", "add_flipped")
+        served = [chosen(name, x, self.signs, dim, required=False) for x, dim in rows for name in names]
+        flip_drawn, add_flipped = served[:2]
+        return None if flip_drawn is None or add_flipped is None or None in served else (flip_drawn, add_flipped)
 
 
 _CACHED = 2**20  # numbers

@@ -4,6 +4,7 @@ y = r ∘ (r ∘ (x W̄) + x′ ΔŴ) + bias, for x′ = s ∘ x flipped already
 """
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportCallIssue=false
 
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """Signs made where something is flipped or added: the outputs of the definition."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -57,9 +59,8 @@ def test_gradients_of_tokens(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_gradients_of_channels_that_come_last(dtype: torch.dtype, options: dict) -> None:
     torch.manual_seed(0)
-    model = flipout.perturb(nn.Conv2d(6, 10, 3, **options), flipout.DropConnect(0.5)).to(
-        memory_format=torch.channels_last
-    )
+    model: Any = flipout.perturb(nn.Conv2d(6, 10, 3, **options), flipout.DropConnect(0.5))
+    model = model.to(memory_format=torch.channels_last)
     x = torch.randn(4, 6, 7, 5).to(memory_format=torch.channels_last)
     assert_trained(model, x, dtype)
     assert_trained(model, x.contiguous(), dtype)
