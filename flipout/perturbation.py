@@ -94,8 +94,7 @@ class Perturbation:
         return self._sample(self._starts(NOISE, first, count))
 
     def shard_of_deltas(self, shard: Shard, count: int) -> Tensor:
-        """`deltas` of the first bases, those numbers alone that this rank holds, as the spread here; ranks that hold the
-        same numbers see the same."""
+        """`deltas` of the first bases: the numbers that this rank holds, as the spread does. All ranks see one draw."""
         start = shard.agreed(self._starts(NOISE, 0, count)).view(-1, *[1] * len(shard.shape))
         stream = Stream(start, shard.whole, self.spread.dtype, shard.elements(start.device))
         return (self.spread * self.distribution.noise(stream)).to(self.dtype)

@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+
+from .errors import Unsupported
+
+GATHER = (
+    "Load its full state dict into a model that is not: get_model_state_dict(model, "
+    "options=StateDictOptions(full_state_dict=True)), of torch.distributed.checkpoint.state_dict."
+)
 
 
 def sharded(tensor: Any) -> bool:
@@ -16,7 +23,17 @@ def sharded(tensor: Any) -> bool:
     return tensors is not None and isinstance(tensor, tensors.DTensor)
 
 
-def local(tensor: Tensor) -> Tensor:
+def refuse_shards(model: nn.Module, what: str, fix: str) -> None:
+    """Refuse a model whose Parameters are sharded, or were before an all-gather."""
+    wrapped = sys.modules.get("torch.distributed.fsdp")
+    for label, module in model.named_modules():
+        held = [name for name, parameter in module.named_parameters(recurse=False) if sharded(parameter)]
+        if held or (wrapped is not None and isinstance(module, wrapped.FSDPModule)):
+            where = ".".join(filter(None, [label, *held[:1]])) or type(module).__name__
+            raise Unsupported(f"{what}: {where} is sharded over ranks. {fix}")
+
+
+def held_here(tensor: Tensor) -> Tensor:
     """The numbers that this rank holds."""
     held: Any = tensor
     return held.to_local() if sharded(tensor) else tensor

@@ -11,7 +11,7 @@ from ..distributions.prior import Prior
 from ..errors import InvalidArgument, NotPerturbed, Unsupported
 from ..nn.base import Perturbed
 from ..nn.contexts import parameter_names, perturbed_layers
-from ..shards import Shard, local
+from ..shards import Shard, held_here
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Posterior:
 
     @property
     def mean(self) -> Tensor:
-        own = local(self.parameter)
+        own = held_here(self.parameter)
         return own.to(torch.promote_types(own.dtype, torch.float32))
 
     @property
