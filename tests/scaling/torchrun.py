@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 
 ROOT = Path(__file__).parents[2]
+# torchrun's agent would lend its store, in which restarted workers find the addresses of dead ones (pytorch #135712).
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def launch(module: str, ranks: int, *args: Any, restarts: int = 0) -> str:
@@ -18,10 +20,10 @@ def launch(module: str, ranks: int, *args: Any, restarts: int = 0) -> str:
     finished = subprocess.run(
         [*run, f"--max-restarts={restarts}", "-m", module, *map(str, args)],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **OWN_STORE, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=120,
     )
     assert not finished.returncode, finished.stderr[-6000:]
     return finished.stdout + finished.stderr
