@@ -21,13 +21,13 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def four(two: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def four(two: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
     folder: Path = tmp_path_factory.mktemp("four")
     launch("tests.scaling.four_ranks", 4, folder, two / "checkpoint")
     return results(folder, 4)
 
 
-def test_a_checkpoint_of_two_ranks_goes_on_in_four(two: Path, four: list[dict[str, Any]]) -> None:
+def test_a_checkpoint_of_two_ranks_goes_on_in_four(two: Path, four: list[dict[Any, Any]]) -> None:
     before = [made["saved"] for made in results(two, 2)]
     for made in four:
         torch.testing.assert_close(made["loaded"]["numbers"], before[0]["numbers"], rtol=0, atol=0)
@@ -51,7 +51,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_in_one_process(two: Path) -> None:
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-def test_replicas_of_shards_train_as_one_process(four: list[dict[str, Any]], prior: str) -> None:
+def test_replicas_of_shards_train_as_one_process(four: list[dict[Any, Any]], prior: str) -> None:
     model = reader(PRIORS[prior])
     torch.manual_seed(6)
     alone = torch.stack(train(elbo_of(model), optimizer_of(model), slice(0, 8)))
@@ -61,14 +61,14 @@ def test_replicas_of_shards_train_as_one_process(four: list[dict[str, Any]], pri
 
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("prior", PRIORS)
-def test_replicas_stay_the_same(four: list[dict[str, Any]], prior: str, share: bool) -> None:
+def test_replicas_stay_the_same(four: list[dict[Any, Any]], prior: str, share: bool) -> None:
     """Also where their draws differ, and a KL is estimated on one."""
     for one, other in ((0, 2), (1, 3)):
         shards = [four[rank]["replicated"][prior, share][1] for rank in (one, other)]
         torch.testing.assert_close(*shards, rtol=0, atol=0)
 
 
-def test_only_the_data_parallel_rank_sets_draws_apart(four: list[dict[str, Any]]) -> None:
+def test_only_the_data_parallel_rank_sets_draws_apart(four: list[dict[Any, Any]]) -> None:
     outputs = [made["beside"] for made in four]
     for one, other in ((0, 1), (2, 3)):
         torch.testing.assert_close(outputs[one], outputs[other], rtol=0, atol=1e-14)

@@ -29,7 +29,7 @@ def launch(module: str, ranks: int, *args: Any, restarts: int = 0) -> str:
     return finished.stdout + finished.stderr
 
 
-def results(folder: Path, ranks: int) -> list[dict[str, Any]]:
+def results(folder: Path, ranks: int) -> list[dict[Any, Any]]:
     return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
 
 

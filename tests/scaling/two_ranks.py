@@ -114,8 +114,9 @@ def refusals() -> dict[str, str]:
     model = shard(reader())
     mesh = init_device_mesh("cpu", (2,))
     parallel = parallelize_module(dyadic(), mesh, {"0": ColwiseParallel()})
+    plain: Any = fully_shard(nn.Sequential(nn.Linear(4, 4)))
     attempts = {
-        "perturb": lambda: flipout.perturb(fully_shard(nn.Sequential(nn.Linear(4, 4))), flipout.Gaussian(0.1)),
+        "perturb": lambda: flipout.perturb(plain, flipout.Gaussian(0.1)),
         "freeze": lambda: flipout.freeze(model),
         "prune": lambda: prune(model, 0.5),
         "outside": lambda: model.lstm.__class__.forward(model.lstm, torch.zeros(2, 3, 6, dtype=torch.float64)),
@@ -128,6 +129,15 @@ def refusals() -> dict[str, str]:
         except Unsupported as error:
             said[name] = str(error)
     return said
+
+
+def seen(rank: int) -> torch.Tensor:
+    """The weights of this rank's examples, once they are gathered."""
+    model = shard(reader())
+    with flipout.hold(model, seed=7, first=4 * rank):
+        model(TOKENS[4 * rank : 4 * rank + 4])
+        model.lstm.unshard()
+        return flipout.example_weights(model.lstm)["weight_hh_l0"].detach()
 
 
 def guarded(rank: int) -> tuple[bool, bool]:
@@ -163,6 +173,7 @@ def main(folder: str, *wanted: str) -> None:
         "parts": lambda: gradients_of_parts(rank),
         "halves": lambda: halves(rank),
         "refusals": refusals,
+        "seen": lambda: seen(rank),
         "guard": lambda: guarded(rank),
         "saved": lambda: saved(rank, folder),
     }

@@ -7,6 +7,7 @@ shared perturbations. One base for all is one batch of N: α/N + (N − 1)/N · 
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -61,7 +62,7 @@ def work(folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[tuple[str, bool], Tensor]]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
     folder: Path = tmp_path_factory.mktemp("ranks")
     launch("tests.variance.test_data_parallel", RANKS, folder)
     return results(folder, RANKS)
