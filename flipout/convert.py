@@ -15,6 +15,7 @@ from .nn.contexts import parameter_names, refuse_reuse
 from .nn.plan import Plan
 from .nn.root import Root
 from .schemes import Scheme, scheme_of
+from .shards import refuse_shards
 from .where import Choice, choose
 
 M = TypeVar("M", bound=nn.Module)
@@ -43,6 +44,10 @@ def perturb(
     for name, value in (("where", where), ("scheme", scheme)):
         if distribution is None and value is not None:
             raise InvalidArgument(f"{name}={value!r} given without a distribution: say which noise, perturb(model, …).")
+    if distribution is not None:
+        refuse_shards(
+            model, "perturb", "Perturb the model first, then shard it: a draw belongs to the whole Parameter."
+        )
     chosen_scheme = scheme_of("flipout" if scheme is None else scheme)
     _check_batch_dim(model, batch_dim)
     choices = [] if distribution is None else choose(model, where)

@@ -8,6 +8,7 @@ from torch import nn
 
 from .errors import InvalidArgument
 from .nn.contexts import held_draw, perturbed_layers, weights_of
+from .shards import GATHER, refuse_shards
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -18,6 +19,7 @@ def freeze(model: M, *, at: str = "mean", example: int = 0) -> M:
         raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
     if not isinstance(example, int) or isinstance(example, bool) or example < 0:
         raise InvalidArgument(f"freeze(example={example!r}): expected the index of an example, ≥ 0.")
+    refuse_shards(model, "freeze", GATHER)
     layers = perturbed_layers(model)
     drawn: list[tuple[nn.Parameter, torch.Tensor]] = []
     if at == "draw":

@@ -13,6 +13,7 @@ from .distributions.base import Distribution, sample
 from .draw import Draw
 from .errors import AsymmetricDistribution
 from .random import sign_at, signs
+from .shards import Shard
 from .streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
 
 
@@ -91,6 +92,12 @@ class Perturbation:
     def deltas(self, first: int, count: int) -> Tensor:
         """(count, *shape): ΔŴ of the bases `first` onward."""
         return self._sample(self._starts(NOISE, first, count))
+
+    def shard_of_deltas(self, shard: Shard, count: int) -> Tensor:
+        """`deltas` of the first bases: the numbers that this rank holds, as the spread does. All ranks see one draw."""
+        start = shard.agreed(self._starts(NOISE, 0, count)).view(-1, *[1] * len(shard.shape))
+        stream = Stream(start, shard.whole, self.spread.dtype, shard.elements(start.device))
+        return (self.spread * self.distribution.noise(stream)).to(self.dtype)
 
     def delta(self, base: int = 0) -> Tensor:
         """ΔŴ of one base."""

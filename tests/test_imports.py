@@ -17,7 +17,7 @@ ORDER = [
     {"capture", "extras"},
     {"backend"},
     {"random"},
-    {"draw", "streams"},
+    {"draw", "shards", "streams"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},
     {"where", "convert", "freeze", "summary"},

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..errors import InvalidArgument
+from ..shards import held_here
 
 
 class Skipped(NamedTuple):
@@ -56,8 +57,8 @@ class Guard:
         }
         if loss is not None and not isinstance(loss, Tensor):
             raise InvalidArgument(f"guard.step of {type(loss)}: expected the loss, a tensor: guard.step(terms.loss).")
-        gradients = {name: g.coalesce().values() if g.is_sparse else g for name, g in gradients.items()}
-        checked = [*gradients.values(), *([] if loss is None else [loss])]
+        gradients = {name: held_here(g.coalesce().values() if g.is_sparse else g) for name, g in gradients.items()}
+        checked = [*gradients.values(), *([] if loss is None else [held_here(loss)])]
         if not checked or not self._anywhere([~tensor.isfinite().all() for tensor in checked]):
             self.optimizer.step()
             return None

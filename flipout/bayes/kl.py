@@ -1,6 +1,7 @@
 """KL(q ‖ p): the exact sum over all weights, every Parameter once, however often it is used."""
 
 import math
+from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -10,6 +11,7 @@ from ..distributions.prior import ClosedForm, Sampled
 from ..errors import InvalidArgument, NoPrior
 from ..nn.contexts import held_draw, hold
 from ..perturbation import Perturbation
+from ..shards import Shard
 from .posterior import Posterior, posteriors
 
 
@@ -29,7 +31,8 @@ def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
         raise InvalidArgument(f"kl(samples={samples!r}): expected a number of Monte Carlo samples ≥ 1.")
     found = with_priors(model)
     with one_draw(model):
-        return {posterior.name: _term(posterior, samples) for posterior in found}
+        terms = {posterior.name: _term(posterior, samples) for posterior in found}
+    return terms | _totals({posterior: terms[posterior.name] for posterior in found})
 
 
 def with_priors(model: nn.Module) -> list[Posterior]:
@@ -64,8 +67,22 @@ def _term(posterior: Posterior, samples: int) -> Tensor:
     return (each if quiet is None else torch.where(quiet, 0, each)).sum()
 
 
+def _totals(terms: dict[Posterior, Tensor]) -> dict[str, Tensor]:
+    """The terms of sharded Parameters, summed over their shards: one collective for all that are sharded alike."""
+    alike: dict[Hashable, dict[Posterior, Shard]] = {}
+    for posterior, term in terms.items():
+        if (shard := posterior.shard) is not None:
+            alike.setdefault((shard.mesh, shard.split, term.dtype), {})[posterior] = shard
+    made = {}
+    for shards in alike.values():
+        total = next(iter(shards.values())).total(torch.stack([terms[posterior] for posterior in shards]))
+        made |= zip((posterior.name for posterior in shards), total.unbind(), strict=True)
+    return made
+
+
 def _bases(posterior: Posterior, mean: Tensor, std: Tensor, count: int) -> Tensor:
     """(count, *shape): ΔŴ of the first bases of the held draw."""
     draw, keys = held_draw(posterior.layer)
     key = keys[posterior.local]
-    return Perturbation(mean, std, posterior.distribution, draw.to(mean.device), key, 0, 1, mean.dtype).deltas(0, count)
+    p = Perturbation(mean, std, posterior.distribution, draw.to(mean.device), key, 0, 1, mean.dtype)
+    return p.deltas(0, count) if posterior.shard is None else p.shard_of_deltas(posterior.shard, count)

@@ -11,11 +11,15 @@ from ..distributions.prior import Prior
 from ..errors import InvalidArgument, NotPerturbed, Unsupported
 from ..nn.base import Perturbed
 from ..nn.contexts import parameter_names, perturbed_layers
+from ..shards import Shard, held_here
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """One Parameter: `local` in its layer, `name` in the model. Numbers are in float32 at least."""
+    """One Parameter: `local` in its layer, `name` in the model. Numbers are in float32 at least.
+
+    Of a Parameter that is sharded over ranks they are those of this rank.
+    """
 
     name: str
     layer: Perturbed
@@ -33,20 +37,25 @@ class Posterior:
         return attrgetter(self.local)(self.layer)
 
     @property
+    def shard(self) -> Shard | None:
+        return Shard.of(self.parameter)
+
+    @property
     def mean(self) -> Tensor:
-        return self.parameter.to(torch.promote_types(self.parameter.dtype, torch.float32))
+        own = held_here(self.parameter)
+        return own.to(torch.promote_types(own.dtype, torch.float32))
 
     @property
     def std(self) -> Tensor:
         """Of the mean's shape."""
         mean = self.mean
-        learned = {suffix: value.to(mean.dtype) for suffix, value in self.layer.learned_beside(self.local).items()}
+        learned = {s: self._part(value).to(mean.dtype) for s, value in self.layer.learned_beside(self.local).items()}
         return self.distribution.spread(mean, **learned).expand_as(mean)
 
     @property
     def prior_numbers(self) -> dict[str, Tensor]:
         mean = self.mean
-        return {name: value.to(mean) for name, value in self.layer.prior_numbers(self.local).items()}
+        return {name: self._part(value).to(mean) for name, value in self.layer.prior_numbers(self.local).items()}
 
     @property
     def quiet(self) -> Tensor | None:
@@ -55,7 +64,11 @@ class Posterior:
         if row is None:
             return None
         rows = torch.arange(parameter.shape[0], device=parameter.device)
-        return (rows == row).view(-1, *[1] * (parameter.dim() - 1))
+        return self._part((rows == row).view(-1, *[1] * (parameter.dim() - 1)))
+
+    def _part(self, value: Tensor) -> Tensor:
+        """What goes with the mean, of a tensor that broadcasts to the Parameter."""
+        return value if self.shard is None else self.shard.part(value)
 
 
 def posteriors(model: nn.Module) -> list[Posterior]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..distributions import MeanField
 from ..errors import InvalidArgument, Unsupported
+from ..shards import GATHER, refuse_shards
 from . import figures
 from .posterior import Posterior, posteriors
 
@@ -39,6 +40,7 @@ class PruningCurve:
 @torch.no_grad()
 def signal_to_noise(model: nn.Module) -> dict[str, Tensor]:
     """Parameter → |W̄| / σ of each weight; infinite for a padding row, which has no posterior."""
+    refuse_shards(model, "signal_to_noise", GATHER)
     return {posterior.name: _ratio(posterior) for posterior in posteriors(model)}
 
 
@@ -50,6 +52,7 @@ def prune(model: nn.Module, fraction: float) -> Pruned:
     """
     if not (isinstance(fraction, (int, float)) and not isinstance(fraction, bool) and 0 <= fraction <= 1):
         raise InvalidArgument(f"prune(fraction={fraction!r}): expected a share of the weights, between 0 and 1.")
+    refuse_shards(model, "prune", GATHER)
     found = posteriors(model)
     for posterior in found:
         if not isinstance(posterior.distribution, MeanField):

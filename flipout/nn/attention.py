@@ -69,7 +69,7 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
         y = self._output(noise, y.transpose(1, 2).flatten(2))
         if not batched:
             return y.squeeze(0), None if weights is None else weights.squeeze(0)
-        return y.movedim(0, batch_dim), weights
+        return self.rows_back(y, batch_dim), weights
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         for name, t, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):

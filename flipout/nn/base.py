@@ -252,6 +252,12 @@ class Perturbed(nn.Module):
             f"batch_dim={{'{self.plan.label or '*'}': 0}}."
         )
 
+    def rows_back(self, y: Tensor, batch_dim: int | None) -> Tensor:
+        """`rows_first` undone; y itself where it can be, since `fully_shard` warns of modules that return views."""
+        if batch_dim is None:
+            return y.squeeze(0)
+        return y.movedim(0, batch_dim) if batch_dim else y
+
     def compute_dtype(self, x: Tensor, weight: Tensor, what: str = "input") -> torch.dtype:
         """autocast's dtype, or that of input and weight, which have to agree."""
         if not isinstance(x, Tensor):

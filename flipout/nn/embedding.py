@@ -31,7 +31,7 @@ class Embedding(Perturbed, nn.Embedding):
         example = example.view(-1, *[1] * (row.dim() - 1)).expand(row.shape)
         mean = F.embedding(row, self.weight, self.padding_idx)
         y = mean + self.plan.scheme.row_noise(noise.matrix("weight"), row, example)
-        return y.squeeze(0) if batch_dim is None else y.movedim(0, batch_dim)
+        return self.rows_back(y, batch_dim)
 
 
 class EmbeddingBag(Perturbed, nn.EmbeddingBag):

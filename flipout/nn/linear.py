@@ -25,4 +25,4 @@ class Linear(Perturbed, nn.Linear):
         x, batch_dim = self.rows_first(input, 1)
         noise = self.perturbations(x, self.compute_dtype(input, self.weight))
         y = noise.affine(LinearOp(self.in_features, self.out_features), x)
-        return y.squeeze(0) if batch_dim is None else y.movedim(0, batch_dim)
+        return self.rows_back(y, batch_dim)

@@ -54,7 +54,7 @@ class _OverLast(_Norm):
         layer: Any = self
         y, batch_dim = self.rows_first(normalised, len(layer.normalized_shape))
         made = self.scaled(y)
-        return made.squeeze(0) if batch_dim is None else made.movedim(0, batch_dim)
+        return self.rows_back(made, batch_dim)
 
     def beside(self, vector: Tensor, y: Tensor) -> Tensor:
         return vector.reshape(vector.shape[0], *[1] * (y.dim() - vector.dim()), *vector.shape[1:])

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from ..draw import Draw
-from ..errors import WeightReused
+from ..errors import Unsupported, WeightReused
 from ..ops.base import Op
 from ..perturbation import Part, Perturbation
 from ..schemes.base import Product, added
+from ..shards import sharded
 from .plan import Keys
 from .root import recomputing
 
@@ -52,6 +53,12 @@ class Perturbations:
         """A Parameter as the examples `first` onward see it."""
         layer, plan = self.layer, self.layer.plan
         parameter, distribution = attrgetter(name)(layer), plan.distributions[name]
+        if sharded(parameter):
+            raise Unsupported(
+                f"{layer.label}: its {name} is a DTensor here. Under fully_shard, call the module that was sharded, or "
+                "unshard() it first; tensor-parallel weights (parallelize_module) cannot be perturbed yet: leave them "
+                "out with `where`."
+            )
         spread = distribution.spread(parameter, **layer.learned_beside(name))
         if name in plan.quiet_rows:
             quiet = torch.arange(parameter.shape[0], device=parameter.device) == plan.quiet_rows[name]

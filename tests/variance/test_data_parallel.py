@@ -5,16 +5,18 @@ N/R examples: (1/R) (α R/N + (N/R − 1) R/N · rest) = α/N + (N/R − 1)/N ·
 shared perturbations. One base for all is one batch of N: α/N + (N − 1)/N · rest.
 """
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import flipout
+from tests.scaling.torchrun import joined, launch, results
 from tests.statistics import assert_mean, assert_same_mean, squared_deviations
 from tests.variance import regression
 
@@ -47,27 +49,23 @@ def draws(model: nn.Module, examples: int, generator: torch.Generator) -> Tensor
     return torch.cat(made)
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
-    try:
-        made = {}
-        for scheme in SCHEMES:
-            for share in (False, True):
-                model = build(scheme, share)
-                torch.manual_seed(7)  # the same on all ranks: what sets their bases apart is the rank alone
-                generator = torch.Generator().manual_seed(rank)
-                made[scheme, share] = draws(DistributedDataParallel(model), EACH, generator)
-        torch.save(made, f"{folder}/{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+def work(folder: str) -> None:
+    rank, made = joined(), {}
+    for scheme in SCHEMES:
+        for share in (False, True):
+            model = build(scheme, share)
+            torch.manual_seed(7)  # the same on all ranks: what sets their bases apart is the rank alone
+            generator = torch.Generator().manual_seed(rank)
+            made[scheme, share] = draws(DistributedDataParallel(model), EACH, generator)
+    torch.save(made, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[tuple[str, bool], Tensor]]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
     folder: Path = tmp_path_factory.mktemp("ranks")
-    mp.spawn(work, (str(folder),), nprocs=RANKS)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+    launch("tests.variance.test_data_parallel", RANKS, folder)
+    return results(folder, RANKS)
 
 
 def squares(gradients: Tensor) -> Tensor:
@@ -112,3 +110,7 @@ def test_flipout_is_below_shared_perturbations_with_bases_of_their_own(ranks) ->
 def test_all_ranks_have_the_averaged_gradient(ranks) -> None:
     for made in ranks[1:]:
         torch.testing.assert_close(made, ranks[0], rtol=0, atol=0)
+
+
+if __name__ == "__main__":
+    work(sys.argv[1])
