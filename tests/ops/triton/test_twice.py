@@ -2,14 +2,17 @@
 
 from importlib import import_module
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
+import flipout
 from flipout.perturbation import Signs
 from flipout.random import key_schedule
 from tests.ops.triton.kernels import DEVICE, MARKS
+from tests.ops.triton.populations import assert_trained
 
 pytestmark = MARKS
 twice = import_module("flipout.ops.triton.twice")  # where the kernels can be imported
@@ -60,3 +63,12 @@ def test_any_shape(
     truth = exact(x, flipped, mean, delta, bias, r)
     room = 2**-20 if dtype == torch.float32 and DEVICE.type == "cpu" else 2**-6
     torch.testing.assert_close(made.double(), truth, rtol=room, atol=room * length**0.5)
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="no CUDA device here; in the interpreter these sizes take minutes")
+@pytest.mark.parametrize(("count", "fan_in", "fan_out"), [(8192, 512, 512), (300, 1024, 1000), (5, 88, 264)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_layers_of_real_sizes(count: int, fan_in: int, fan_out: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = flipout.perturb(nn.Linear(fan_in, fan_out), flipout.MeanField(std=0.02))
+    assert_trained(model, torch.randn(count, fan_in), dtype)
