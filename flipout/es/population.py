@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ..draw import Draw
 from ..errors import InvalidInput
@@ -56,9 +57,20 @@ class Population:
     def formed(self) -> Iterator[Callable[..., Any]]:
         """As `population(x)`, its members' weights formed once: for many calls of one row each, such as an episode's.
         They agree to rounding. The memory is that of members × weights."""
+        layer = next(iter(perturbed_layers(self.model).values()))
+
+        @torch.no_grad()
+        def members(*inputs: Any, **options: Any) -> Any:
+            if layer.plan.held is None or layer.plan.held.draw is not draw:
+                raise InvalidInput(
+                    "The members of population.formed() were called after its `with`, or inside of another one's: "
+                    "their weights are there only inside of their own."
+                )
+            return self.model(*inputs, **options)
+
         with self._held(1) as draw:
             draw.formed = {}
-            yield torch.no_grad()(self.model.__call__)
+            yield members
 
     @contextmanager
     def _held(self, rows: int) -> Iterator[Draw]:
@@ -99,8 +111,9 @@ def _mapped(value: Any, function: Callable[[Tensor], Any]) -> Any:
     """The same tuples, lists and dictionaries, with each tensor in them mapped."""
     if isinstance(value, Tensor):
         return function(value)
-    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-        return type(value)(_mapped(part, function) for part in value)
+    if isinstance(value, (tuple, list)) and not isinstance(value, PackedSequence):
+        parts = [_mapped(part, function) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, dict):
         return {key: _mapped(part, function) for key, part in value.items()}
     return value

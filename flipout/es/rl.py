@@ -95,6 +95,10 @@ class Episodes:
     def follow(self, strategy: "EvolutionStrategy") -> None:
         """Count what some members of the next generation will see."""
         normalizers = [module for module in strategy.model.modules() if isinstance(module, Normalizer)]
+        try:
+            strategy.std  # noqa: B018
+        except Exception:  # the schedule of std ends here; should there be a next generation, it will say so itself
+            return
         if normalizers and self.observed:
             seen: list[Tensor] = []
             self.play(strategy.ask(max(int(self.observed * strategy.settings.population), 1))[0], 0, seen)

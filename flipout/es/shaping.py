@@ -22,6 +22,7 @@ def z_score(fitness: Tensor) -> Tensor:
     centred = fitness - fitness.mean()
     if bool((fitness == fitness[0]).all()):
         return torch.zeros_like(fitness)
+    centred = centred / centred.abs().max()  # squares of large numbers would overflow
     return centred / centred.square().mean().sqrt()
 
 

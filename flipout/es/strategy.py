@@ -97,6 +97,8 @@ class EvolutionStrategy:
     def ask(self, most: int | None = None) -> list[Population]:
         """This generation in populations of at most `most` members: all draws and then, where they are antithetic, all
         mirror images in the same order."""
+        if most is not None:
+            check_whole("most", most, 1)
         self._std.fill_(self.std)
         if self._began is None:
             self._began = time.perf_counter()
@@ -188,8 +190,8 @@ class EvolutionStrategy:
         return {
             "settings": self._told(),
             "generation": self.generation,
-            "model": dict(self.model.state_dict()),
-            "optimizer": self.optimizer.state_dict(),
+            "model": {name: value.clone() for name, value in self.model.state_dict().items()},
+            "optimizer": copy.deepcopy(self.optimizer.state_dict()),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
             "history": [asdict(made) for made in self.history],
         }
@@ -207,7 +209,7 @@ class EvolutionStrategy:
                 "the same arguments, or start anew in another folder."
             )
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which keeps the tensors that it is given
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
         self.history = [Generation(**made) for made in state["history"]]
@@ -234,6 +236,13 @@ class EvolutionStrategy:
                 descent = own.weight_decay * parameter.to(total.dtype) - total / self.std**2
                 parameter.grad = descent.to(parameter.dtype)
         moved = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
+        if not bool(torch.stack([gradient.isfinite().all() for gradient in gradients]).all()):
+            self.optimizer.zero_grad()
+            raise NonFinite(
+                f"Generation {self.generation}: the sum over the members is not finite in {gradients[0].dtype}. The "
+                "weights are as they were. Scale the fitness down, or use shaping='centered_rank'."
+            )
         before = [parameter.clone() for parameter in moved]
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -245,8 +254,16 @@ class EvolutionStrategy:
         return math.hypot(*map(float, changes))
 
     def _told(self) -> dict[str, Any]:
-        shapes = {name: list(parameter.shape) for name, parameter in self.model.named_parameters()}
-        return {**self.settings.told(), "optimizer": type(self.optimizer).__name__, "parameters": shapes}
+        trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        named = dict(self.model.named_parameters())
+        return {
+            **self.settings.told(),
+            "optimizer": type(self.optimizer).__name__,
+            "groups": [len(group["params"]) for group in self.optimizer.param_groups],
+            "parameters": {name: list(parameter.shape) for name, parameter in named.items()},
+            "fixed": [name for name, parameter in named.items() if id(parameter) not in trained],
+            "buffers": {name: list(value.shape) for name, value in self.model.named_buffers()},
+        }
 
 
 def _perturb(model: nn.Module, noise: Gaussian, scheme: Scheme, batch_dim: int | Mapping[str, int] | None) -> None:

@@ -143,3 +143,14 @@ def test_a_population_is_not_guessed() -> None:
     with pytest.raises(errors.InvalidInput, match="input of shape"):
         made.ask()[0](torch.zeros(24, 3, 2, 6, 6, dtype=torch.float64))
     assert isinstance(made.ask()[0], es.Population)
+
+
+def test_formed_members_are_there_in_their_own_context_alone() -> None:
+    x = torch.randn(12, 4, dtype=torch.float64)
+    one, other = strategy().ask(12)
+    with one.formed() as members:
+        assert torch.equal(members(x), members(x))
+        with other.formed(), pytest.raises(errors.InvalidInput, match="inside of another"):
+            members(x)
+    with pytest.raises(errors.InvalidInput, match="after its `with`"):
+        members(x)

@@ -265,3 +265,55 @@ def test_a_fitness_without_a_gradient() -> None:
 
     history = strategy(fitness, population=80, group=8).run(15)
     assert history[-1].fitness_mean > history[0].fitness_mean
+
+
+def momentum(**how: Any) -> es.EvolutionStrategy:
+    return strategy(optimizer=lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9), **how)
+
+
+def weights(made: es.EvolutionStrategy) -> Tensor:
+    return nn.utils.parameters_to_vector(made.model.parameters()).detach()
+
+
+def test_a_replica_has_its_own_momentum() -> None:
+    alone, made = momentum(), momentum()
+    for one in (alone, made):
+        one.run(2)
+    other = made.replica()
+    fitness = torch.linspace(-1, 1, made.settings.population).square()
+    for one in (other, made, alone):
+        one.tell(fitness)
+    assert torch.equal(weights(made), weights(alone))
+    assert torch.equal(weights(other), weights(alone))
+
+
+def test_a_state_is_a_place_to_go_back_to() -> None:
+    made = momentum()
+    made.run(2)
+    state, before = made.state(), weights(made)
+    made.run(4)
+    made.load(state)
+    assert torch.equal(weights(made), before)
+    alone = momentum()
+    for one in (made, alone):
+        one.run(4)
+    assert torch.equal(weights(made), weights(alone))
+
+
+def test_an_update_that_overflows_is_not_made() -> None:
+    made = strategy(shaping="raw")
+    before = weights(made)
+    with pytest.raises(errors.NonFinite, match="weights are as they were"):
+        made.tell(torch.full((made.settings.population,), 1e300, dtype=torch.float64) * torch.tensor(1e8).double())
+    assert torch.equal(weights(made), before)
+
+
+def test_large_numbers_have_a_z_score() -> None:
+    fitness = torch.randn(6, dtype=torch.float64)
+    torch.testing.assert_close(es.shaping.z_score(fitness * 1e200), es.shaping.z_score(fitness))
+
+
+@pytest.mark.parametrize("most", [0, 2.5, True])
+def test_parts_are_whole(most: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="most="):
+        strategy().ask(most)
