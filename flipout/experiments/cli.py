@@ -138,7 +138,7 @@ def show(result: Result, folder: Path) -> None:
     console.print(table)
     counts = [[check.holds for check in result.checks if check.kind == kind] for kind in (MUST_HOLD, REPORTED)]
     held, seen = (f"{sum(holds)} of {len(holds)}" for holds in counts)
-    console.print(f"Must hold: {held} do. Seen in the paper: {seen} hold. The run is in {folder}", soft_wrap=True)
+    console.print(f"Must hold: {held} do. Reported: {seen} hold. The run is in {folder}", soft_wrap=True)
     for check in result.broken:
         console.print(f"must hold, and does not: {check.claim}", style="bold red")
 
