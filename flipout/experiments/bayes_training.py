@@ -8,8 +8,8 @@ from torch import Tensor
 import flipout
 from flipout import bayes
 
-from ..errors import InvalidArgument
 from . import networks
+from .experiment import check_least
 from .runs import Run
 from .supervised import Prepared, Supervised, network
 
@@ -26,9 +26,7 @@ class BayesTraining(Supervised):
     iterations: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("batch", "iterations"):
-            if getattr(self, name) < 1:
-                raise InvalidArgument(f"training.{name}={getattr(self, name)}: expected at least 1.")
+        check_least(self, "training.", batch=1, iterations=1)
 
 
 class Trainer:

@@ -4,12 +4,11 @@ from dataclasses import dataclass, field, replace
 
 from torch.nn.functional import cross_entropy
 
-from ..errors import InvalidArgument
 from . import es_claims as claims
 from .es_curves import EsCurve, EsCurves, curves_figure, trained
 from .es_estimates import drawn
 from .es_training import DIGITS, EsTraining, Task
-from .experiment import Config, Experiment, Outcome
+from .experiment import Config, Experiment, Outcome, check_least
 from .results import MUST_HOLD, Check
 from .runs import Run
 from .supervised import Prepared, own_randomness, prepared
@@ -36,9 +35,7 @@ class DiscreteConfig(Config):
     draws: int = 40  # of each estimate at one network
 
     def __post_init__(self) -> None:
-        for name, least in (("seeds", 2), ("probe", 1), ("draws", 10)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, seeds=2, probe=1, draws=10)
 
     @property
     def trainings(self) -> dict[str, EsTraining]:

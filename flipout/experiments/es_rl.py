@@ -15,7 +15,7 @@ from . import es_claims as claims
 from .es_estimates import Gathered, gathered, mean_direction, of_strategy
 from .es_returns import Returns, learned, no_loss, numbers, returns_figure
 from .es_training import SCHEMES
-from .experiment import Config, Experiment, Outcome
+from .experiment import Config, Experiment, Outcome, check_least
 from .runs import Run
 from .supervised import own_randomness
 
@@ -40,9 +40,7 @@ class RlConfig(Config):
     workers: int = 0  # of Ray; 0 for this process alone
 
     def __post_init__(self) -> None:
-        for name, least in (("seeds", 2), ("evaluated", 2), ("draws", 10), ("generations", 1), ("workers", 0)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, seeds=2, evaluated=2, draws=10, generations=1, workers=0)
         if set(self.methods) != {"FlipES", "IdealES"}:
             raise InvalidArgument(f"methods={self.methods}: the claims compare FlipES and IdealES.")
 

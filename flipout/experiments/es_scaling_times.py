@@ -20,7 +20,7 @@ from flipout.es import Local, RayFleet
 from ..errors import InvalidArgument
 from .es_scaling_claims import SAMPLES
 from .es_training import EsTraining, Task, Trainer
-from .experiment import Config
+from .experiment import Config, check_least
 from .progress import Progress
 from .runs import Run
 from .supervised import Prepared, own_randomness, set_precision
@@ -44,9 +44,7 @@ class ScalingConfig(Config):
     core_price: float = 0.045  # for an hour of a core
 
     def __post_init__(self) -> None:
-        for name, least in (("core_samples", 2), ("rounds", 2), ("processes", 0), ("ray_workers", 0)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, core_samples=2, rounds=2, processes=0, ray_workers=0)
         if not self.hidden or not self.widths:
             raise InvalidArgument("hidden, widths: expected at least one size of each network.")
 

@@ -8,7 +8,7 @@ from . import es_claims as claims
 from .es_curves import EsCurve, EsCurves, curves_figure, named, trained
 from .es_estimates import NOISY, drawn
 from .es_training import EsTraining
-from .experiment import Config, Outcome
+from .experiment import Config, Outcome, check_least
 from .results import Check, Number
 from .runs import Run
 from .supervised import Prepared, network, own_randomness, prepared
@@ -24,9 +24,7 @@ class EsConfig(Config):
     draws: int = 60  # of each estimate at one network
 
     def __post_init__(self) -> None:
-        for name, least in (("seeds", 2), ("probe", 1), ("draws", 10)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, seeds=2, probe=1, draws=10)
         if not self.samples or any(one % self.training.group for one in self.samples):
             raise InvalidArgument(f"samples={self.samples}: expected multiples of group={self.training.group}.")
 

@@ -11,8 +11,8 @@ from torch.optim.lr_scheduler import LinearLR
 
 from flipout.es import EvolutionStrategy, Local, Population
 
-from ..errors import InvalidArgument
 from . import networks
+from .experiment import check_least
 from .runs import Run
 from .supervised import Prepared, Supervised, network
 
@@ -37,9 +37,7 @@ class EsTraining(Supervised):
     members: int = 0  # at once; 0 for as many as Local takes
 
     def __post_init__(self) -> None:
-        for name, least in (("batch", 1), ("updates", 1), ("members", 0)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"training.{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, "training.", batch=1, updates=1, members=0)
 
 
 # For small networks on scikit-learn's digits; the defaults are for MNIST. Both were chosen by a few trials.

@@ -22,6 +22,13 @@ class Config:
     device: str = "auto"  # auto (CUDA where there is one), cpu, cuda, cuda:1
 
 
+def check_least(settings: Any, prefix: str = "", **least: int) -> None:
+    """Refuse settings, named as their options are, that are below what they have to be."""
+    for name, value in least.items():
+        if getattr(settings, name) < value:
+            raise InvalidArgument(f"{prefix}{name}={getattr(settings, name)}: expected at least {value}.")
+
+
 @dataclass(frozen=True)
 class Outcome:
     setting: str

@@ -10,7 +10,7 @@ import torch
 from ..errors import InvalidArgument
 from . import large_batch_claims as claims
 from .bayes_training import BayesTraining, Trainer
-from .experiment import Config, Outcome
+from .experiment import Config, Outcome, check_least
 from .large_batch_curves import Curve, Curves, errors_figure, losses_figure, points
 from .runs import Run
 from .supervised import Prepared, own_randomness, prepared
@@ -35,9 +35,7 @@ class LargeBatchConfig(Config):
     def __post_init__(self) -> None:
         if not {"shared", "flipout"} <= set(self.schemes):
             raise InvalidArgument(f"schemes={self.schemes}: the claims compare shared and flipout.")
-        for name, least in (("seeds", 2), ("probe", 1), ("draws", 10), ("rounds", 1), ("timed", 1)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, seeds=2, probe=1, draws=10, rounds=1, timed=1)
         if not self.fractions or not all(0 < share <= 1 for share in self.fractions):
             raise InvalidArgument(f"fractions={self.fractions}: expected parts of the iterations, above 0 and up to 1.")
 

@@ -11,7 +11,7 @@ from flipout import bayes
 
 from ..errors import InvalidArgument
 from . import posterior_claims as claims
-from .experiment import Config, Experiment, Outcome
+from .experiment import Config, Experiment, Outcome, check_least
 from .posterior_figures import calibration_figure, posterior_figure
 from .regressions import RegressionConfig, Regressions
 from .runs import Run
@@ -30,9 +30,7 @@ class PosteriorConfig(Config):
     samples: int = 512  # to predict with
 
     def __post_init__(self) -> None:
-        for name, least in (("batch", 1), ("steps", 100), ("samples", 16)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, batch=1, steps=100, samples=16)
         if not self.schemes:
             raise InvalidArgument("schemes: expected at least one.")
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from flipout.variance.student import t_quantile
 
 from ..errors import InvalidArgument
+from .experiment import check_least
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,7 @@ class RegressionConfig:
     prior: float = 0.5
 
     def __post_init__(self) -> None:
-        for name, least in (("tasks", 8), ("inputs", 1), ("examples", 1), ("held_out", 1)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"regressions.{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, "regressions.", tasks=8, inputs=1, examples=1, held_out=1)
         if not 0 <= self.correlation < 1 or min(self.noise, self.prior) <= 0:
             raise InvalidArgument(
                 f"regressions: correlation={self.correlation}, noise={self.noise}, prior={self.prior} given; expected "

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from flipout import bayes
 
-from ..errors import InvalidArgument
 from . import data
 from . import uncertainty_claims as claims
 from .bayes_training import BayesTraining, Trainer
-from .experiment import Config, Experiment, Outcome
+from .experiment import Config, Experiment, Outcome, check_least
 from .runs import Run
 from .shifts import SHIFTS, rotated
 from .supervised import Prepared, own_randomness, prepared
@@ -26,9 +25,7 @@ class UncertaintyConfig(Config):
     turned: int = 1000  # pictures that are rotated by each angle
 
     def __post_init__(self) -> None:
-        for name, least in (("samples", 16), ("turned", 1)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {least}.")
+        check_least(self, samples=16, turned=1)
 
 
 def work(config: UncertaintyConfig, run: Run) -> Outcome:

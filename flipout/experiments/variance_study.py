@@ -12,6 +12,7 @@ from flipout.errors import InvalidArgument
 from flipout.variance import Decomposition, Measurements, Record, Term
 from flipout.variance.records import write_whole
 
+from .experiment import check_least
 from .language_pretraining import LanguagePretraining
 from .pretraining import Frozen, Pretraining
 from .results import to_json
@@ -45,18 +46,7 @@ class StudyConfig:
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"  # of products on a GPU
 
     def __post_init__(self) -> None:
-        least = {
-            "draws": 2,
-            "repeats": 2,
-            "large_repeats": 2,
-            "pairs": 2,
-            "pair_batch": 1,
-            "examples": 40,
-            "sub_batch": 1,
-        }
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise InvalidArgument(f"{name}={getattr(self, name)}: expected at least {value}.")
+        check_least(self, draws=2, repeats=2, large_repeats=2, pairs=2, pair_batch=1, examples=40, sub_batch=1)
         if not self.schemes or not self.batch_sizes or min(self.batch_sizes) < 1:
             raise InvalidArgument(
                 f"schemes={self.schemes}, batch_sizes={self.batch_sizes}: expected at least one of each, and sizes ≥ 1."

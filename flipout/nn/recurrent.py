@@ -87,12 +87,6 @@ class Recurrent(_Stepping, nn.RNNBase):
                 f"{self.label}: input of shape {tuple(data.shape)}; expected {layout}, (time, {self.input_size}) for "
                 "one sequence, or a PackedSequence of such."
             )
-        if isinstance(input, PackedSequence) and int(input.batch_sizes.sum()) != len(data):
-            raise InvalidInput(
-                f"{self.label}: a PackedSequence of {len(data)} rows with batch_sizes for "
-                f"{int(input.batch_sizes.sum())}; expected as many. Make it with "
-                "torch.nn.utils.rnn.pack_padded_sequence or pack_sequence."
-            )
         time = 1 if self.batch_first and data.dim() == 3 else 0
         if not isinstance(input, PackedSequence) and not data.shape[time]:
             raise InvalidInput(f"{self.label}: input of shape {tuple(data.shape)}: there is no time step.")

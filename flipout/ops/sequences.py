@@ -29,6 +29,12 @@ class Sequences:
     @classmethod
     def of(cls, given: Tensor | PackedSequence, batch_first: bool) -> "Sequences":
         if isinstance(given, PackedSequence):
+            rows = int(given.batch_sizes.sum())
+            if rows != len(given.data):
+                raise InvalidInput(
+                    f"A PackedSequence of {len(given.data)} rows with batch_sizes for {rows}; expected as many. Make "
+                    "it with torch.nn.utils.rnn.pack_padded_sequence or pack_sequence."
+                )
             x, lengths = pad_packed_sequence(given, batch_first=True)
             alive = torch.arange(x.shape[1]).unsqueeze(1) < lengths
             return cls(x, alive.unsqueeze(2).to(x.device), batch_first, packed=given)

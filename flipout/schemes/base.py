@@ -53,10 +53,16 @@ class Scheme(ABC):
         precision. Memory does not grow with examples × weights."""
 
 
+def watched() -> bool:
+    """Whether what is made may be differentiated or traced: then nothing is changed in place, nor left to kernels that
+    have no gradient."""
+    return torch.is_grad_enabled() or transformed()
+
+
 def added(y: Tensor, vector: Tensor, dim: int) -> Tensor:
     """y + vector, of which each example or all of them have a row, over dimension `dim`."""
     rows, own = by_example(y, vector, dim)
-    if torch.is_grad_enabled() or transformed() or not rows.is_contiguous():
+    if watched() or not rows.is_contiguous():
         return (rows + own).view(y.shape)
     rows += own
     return y

@@ -15,7 +15,7 @@ from ..errors import AsymmetricDistribution, InvalidArgument
 from ..ops.base import Op
 from ..perturbation import Perturbation
 from ..random import transformed
-from .base import Product, Scheme, added, at_once, wide
+from .base import Product, Scheme, added, at_once, watched, wide
 from .product import FlippedProduct, Spec
 
 
@@ -41,7 +41,7 @@ class Flipout(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        made = None if torch.is_grad_enabled() or transformed() else self._by_groups(op, x, bias, p)
+        made = None if watched() else self._by_groups(op, x, bias, p)
         if made is not None:
             return made
         spec, delta, whole = self._spread_over(op, p)
@@ -59,8 +59,7 @@ class Flipout(Scheme):
         return p.mean + self._delta_of_each(p) * r.reshape(p.examples, *p.parameter.shape)
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        fixed = torch.is_grad_enabled() or transformed()
-        kernel = None if fixed else chosen("add_vectors", y, p.signs, dim, required=False)
+        kernel = None if watched() else chosen("add_vectors", y, p.signs, dim, required=False)
         if kernel is None:
             return added(y, self.vector(p), dim)
         first, count, group = self._bases(p)

@@ -10,8 +10,7 @@ from ..distributions.base import Distribution
 from ..draw import runs
 from ..ops.base import Op
 from ..perturbation import Perturbation
-from ..random import transformed
-from .base import Product, Scheme, added, at_once, wide
+from .base import Product, Scheme, added, at_once, watched, wide
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Independent(Scheme):
         return p.mean + p.oriented(p.deltas(p.first, p.examples))
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        kernel = None if torch.is_grad_enabled() or transformed() else chosen("add_normals", y, dim, required=False)
+        kernel = None if watched() else chosen("add_normals", y, dim, required=False)
         starts = None if kernel is None else p.starts(p.first, p.examples)
         if kernel is None or starts is None or not p.examples:
             return added(y, self.vector(p), dim)

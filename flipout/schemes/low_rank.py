@@ -13,8 +13,7 @@ from ..draw import runs
 from ..errors import InvalidArgument, NotLowRank
 from ..ops.base import Op, apply_once
 from ..perturbation import Perturbation
-from ..random import transformed
-from .base import Product, Scheme, at_once, wide
+from .base import Product, Scheme, at_once, watched, wide
 from .independent import Independent
 
 
@@ -42,8 +41,8 @@ class LowRank(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        fixed = torch.is_grad_enabled() or transformed() or self.rank > 1 or p.examples == 0
-        kernel = None if fixed else chosen("put_factored", x, op.in_dim, required=False)
+        general = watched() or self.rank > 1 or p.examples == 0
+        kernel = None if general else chosen("put_factored", x, op.in_dim, required=False)
         starts = None if kernel is None else p.starts(p.first, p.examples)
         if kernel is not None and starts is not None:
             return kernel(op.apply(x, p.mean, bias), x, starts, p.oriented(p.spread))
