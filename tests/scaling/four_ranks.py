@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import flipout
 from tests.scaling.models import PRIORS, TOKENS, elbo_of, optimizer_of, reader, train
-from tests.scaling.torchrun import joined
+from tests.scaling.torchrun import joined, leave
 from tests.scaling.two_ranks import shard, whole
 
 
@@ -55,7 +55,7 @@ def main(folder: str, checkpoint: str) -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
     made = {"loaded": loaded(rank, checkpoint), "replicated": replicated(rank, mesh), "beside": beside(mesh)}
     torch.save(made, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from flipout.experiments.progress import Progress
 from flipout.experiments.runs import opened
 from tests.scaling.models import elbo_of, optimizer_of, reader, train
-from tests.scaling.torchrun import joined
+from tests.scaling.torchrun import joined, leave
 from tests.scaling.two_ranks import shard, whole
 
 EPOCHS = 4
@@ -87,7 +87,7 @@ def main(folder: Path, killed: bool) -> None:
     numbers = whole(training.model)
     if rank == 0:
         torch.save({"losses": losses, "numbers": numbers, "made": made}, folder / "0.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import sys
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict
@@ -30,7 +29,7 @@ from tests.scaling.models import (
     reader,
     train,
 )
-from tests.scaling.torchrun import joined
+from tests.scaling.torchrun import joined, leave
 
 
 def shard(model: Any, **options: Any) -> Any:
@@ -179,7 +178,7 @@ def main(folder: str, *wanted: str) -> None:
     }
     made = {name: make() for name, make in parts.items() if not wanted or name in wanted}
     torch.save(made, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
