@@ -12,6 +12,10 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.experiments.networks import convgg
+from flipout.ops.triton.flips import add_flipped, flip_drawn
+from flipout.ops.triton.streams import scaled_noise
+from flipout.perturbation import Signs
+from flipout.random import key_schedule
 
 from .record import Row, interleaved, rows
 from .recurrent import replayed, timed
@@ -33,6 +37,7 @@ def run() -> Iterator[Row]:
         for kind in kinds:
             yield from _linear(examples, width, kind)
     yield from _vgg(2048)
+    yield from _kernels(8192, 4096)
 
 
 def _step(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
@@ -86,6 +91,23 @@ def _against_bayesian_torch(case: str, width: int, x: Tensor, grad: Tensor, own:
     step = _step(partial(other, return_kl=False), [x, *other.parameters()], x, grad)
     measured = interleaved({"flipout": timed(own), "bayesian-torch": timed(step)}, seconds=3)
     yield from rows(f"{case} wall time", measured, {"bayesian-torch": "flipout"}, dtype="bfloat16")
+    captured = _captured({"flipout": own, "bayesian-torch": step})
+    yield from rows(f"{case} captured, bayesian-torch too", captured, {"bayesian-torch": "flipout"}, dtype="bfloat16")
+
+
+def _kernels(examples: int, width: int) -> Iterator[Row]:
+    """The kernels around the products, beside a copy of as many numbers."""
+    x, y = (torch.randn(examples, width, device="cuda", dtype=KIND) for _ in range(2))
+    room, spread, start = torch.empty_like(x), torch.rand_like(x), torch.zeros((), dtype=torch.int64, device="cuda")
+    signs, keys = Signs(1, 0, examples, False), key_schedule(start)
+    runs = {
+        "copy": lambda: room.copy_(x),
+        "flip": lambda: flip_drawn(x, signs, keys, 1, -1),
+        "add flipped": lambda: add_flipped(y, x, signs, keys, 0, -1),
+        "noise": lambda: scaled_noise(start, spread, tuple(x.shape), "normal", KIND, KIND),
+    }
+    against: dict[str, str] = dict.fromkeys(list(runs)[1:], "copy")
+    yield from rows(f"kernels {examples} × {width} captured", _captured(runs), against, dtype="bfloat16")
 
 
 def _vgg(examples: int) -> Iterator[Row]:

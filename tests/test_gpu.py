@@ -116,6 +116,30 @@ def test_captured_graph_draws_anew_at_every_replay_and_repeats_with_the_seed() -
     assert once == again
 
 
+def test_a_compiled_training_step_draws_anew_at_every_replay_and_repeats_with_the_seed() -> None:
+    model = flipout.perturb(network().cuda().float(), flipout.MeanField(std=0.1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    x = torch.randn(7, 3, 5, 5, device="cuda")
+
+    @torch.compile(mode="reduce-overhead")
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    def replays() -> list[float]:
+        torch.cuda.manual_seed(3)
+        return [step(x).item() for _ in range(4)]
+
+    for _ in range(3):
+        step(x)
+    once, again = replays(), replays()
+    assert len(set(once)) == 4
+    assert once == again
+
+
 def test_autocast_and_low_precision() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         model = flipout.perturb(

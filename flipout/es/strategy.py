@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from ..capture import capture
 from ..convert import perturb
 from ..distributions import Gaussian
 from ..draw import runs
@@ -66,6 +67,7 @@ class EvolutionStrategy:
         self.history: list[Generation] = []
         self._began: float | None = None  # the evaluation of this generation
         self._folder: Path | None = None  # that holds an earlier state of this one
+        self._sums, self._places, self._summed = capture(self._descents), list[int](), list[nn.Parameter]()
         if any(isinstance(module, Perturbed) for module in model.modules()):
             raise AlreadyPerturbed(
                 f"{type(model).__name__} has perturbed layers, and a strategy brings its own noise. "
@@ -229,15 +231,17 @@ class EvolutionStrategy:
     @torch.no_grad()
     def _update(self, coefficients: Tensor) -> float:
         """One step of the optimiser along Σ_n c_n ΔW_n / σ²; the norm of what it changed."""
-        own = self.settings
         self._std.fill_(self.std)
-        with hold(self.model, seed_of(own.seed, self.generation), group=own.shared):
-            for parameter, total in weighted_sums(self.model, coefficients):
-                descent = own.weight_decay * parameter.to(total.dtype) - total / self.std**2
-                parameter.grad = descent.to(parameter.dtype)
         moved = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
-        if not bool(torch.stack([gradient.isfinite().all() for gradient in gradients]).all()):
+        places = [parameter.data_ptr() for parameter in moved]
+        if self._places != places:  # what is captured reads the weights where they were
+            self._sums, self._places = capture(self._descents), places
+        device = self._std.device
+        seed = torch.full((), seed_of(self.settings.seed, self.generation), dtype=torch.int64, device=device)
+        for parameter, descent in zip(self._summed, self._sums(coefficients.to(device), seed), strict=True):
+            parameter.grad = descent
+        gradients = [p.grad for p in moved if p.grad is not None and p.numel()]
+        if not bool(torch.stack(torch._foreach_norm(gradients, math.inf)).isfinite().all()):
             self.optimizer.zero_grad()
             raise NonFinite(
                 f"Generation {self.generation}: the sum over the members is not finite in {gradients[0].dtype}. The "
@@ -248,10 +252,19 @@ class EvolutionStrategy:
         self.optimizer.zero_grad()
         if self.schedule is not None:
             self.schedule.step()
-        changes = [
-            torch.linalg.vector_norm(new - old, dtype=torch.float64) for new, old in zip(moved, before, strict=True)
-        ]
-        return math.hypot(*map(float, changes))
+        changes = torch._foreach_norm(torch._foreach_sub(moved, before), 2, torch.float64)
+        return float(torch.linalg.vector_norm(torch.stack(changes)))
+
+    def _descents(self, coefficients: Tensor, seed: Tensor) -> list[Tensor]:
+        """weight_decay · W̄ − Σ_n c_n ΔW_n / σ² of each Parameter, which `_summed` lists."""
+        own, made = self.settings, []
+        self._summed.clear()
+        with hold(self.model, seed, group=own.shared):
+            for parameter, total in weighted_sums(self.model, coefficients):
+                descent = own.weight_decay * parameter.to(total.dtype) - total / self._std**2
+                self._summed.append(parameter)
+                made.append(descent.to(parameter.dtype))
+        return made
 
     def _told(self) -> dict[str, Any]:
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}

@@ -76,3 +76,17 @@ def at_once(tensor: Tensor) -> int:
 def wide(coefficients: Tensor, p: Perturbation) -> Tensor:
     """The coefficients as their sum with perturbations is made: half precision would round it at every step."""
     return coefficients.to(p.parameter.device, torch.promote_types(p.dtype, torch.float32))
+
+
+_ROOM = 2.0**11  # of the sum of all |F| in half precision: whatever adds up, it stays below 2¹⁶
+
+
+def outer_sum(left: Tensor, right: Tensor, coefficients: Tensor) -> Tensor:
+    """leftᵀ diag(F) right, in the precision of F. On a GPU half-precision factors go to its matrix units, where F is
+    rounded too, relative to the sum of all |F|."""
+    if left.dtype.itemsize > 2 or not left.is_cuda:
+        wider = coefficients.dtype
+        return (left.to(wider) * coefficients.unsqueeze(-1)).mT @ right.to(wider)
+    scale = coefficients.abs().sum().clamp_min(torch.finfo(coefficients.dtype).tiny) / _ROOM
+    weighed = left.half() * (coefficients / scale).half().unsqueeze(-1)
+    return (weighed.mT @ right.half()).to(coefficients.dtype) * scale

@@ -15,7 +15,7 @@ from ..errors import AsymmetricDistribution, InvalidArgument
 from ..ops.base import Op
 from ..perturbation import Perturbation
 from ..random import transformed
-from .base import Product, Scheme, added, at_once, watched, wide
+from .base import Product, Scheme, added, at_once, outer_sum, watched, wide
 from .product import FlippedProduct, Spec
 
 
@@ -118,12 +118,11 @@ class Flipout(Scheme):
             made = torch.bmm(coefficients.view(bases, 1, -1), r.unflatten(0, (bases, -1)))
             return made.view(bases, *p.parameter.shape)
         d0, d1, *kernel = p.parameter.shape
-        over0, over1 = p.signs.over([(0, d0), (1, groups * d1)], keys, dtype)
         over0, over1 = (
             signs.view(bases, -1, groups, signs.shape[1] // groups).transpose(1, 2)
-            for signs in (over0 * coefficients.unsqueeze(1), over1)
+            for signs in p.signs.over([(0, d0), (1, groups * d1)], keys, p.dtype)
         )
-        return (over0.mT @ over1).view(bases, d0, d1, *[1] * len(kernel))
+        return outer_sum(over0, over1, coefficients.view(bases, 1, -1)).view(bases, d0, d1, *[1] * len(kernel))
 
     def _by_groups(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor | None:
         """The definition without gradients, the noise of small groups made where it is used; None where no kernel

@@ -37,7 +37,7 @@ class LocalReparam(Scheme):
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
         mean = op.apply(x, p.mean, bias)
         self._check_positions(op.positions(x, mean) * p.draw.rows, f"input of shape {tuple(x.shape)}")
-        wide = torch.promote_types(p.dtype, torch.float32)  # squares leave the range of half precision
+        wide = torch.bfloat16 if p.dtype.itemsize == 2 else p.dtype  # squares leave the range of float16
         with torch.autocast(x.device.type, enabled=False):
             variance = op.apply(x.to(wide).square(), p.spread_of_mean.to(wide).square())
         std = _safe_sqrt(variance).to(p.dtype)

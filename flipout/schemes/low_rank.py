@@ -13,7 +13,7 @@ from ..draw import runs
 from ..errors import InvalidArgument, NotLowRank
 from ..ops.base import Op, apply_once
 from ..perturbation import Perturbation
-from .base import Product, Scheme, at_once, watched, wide
+from .base import Product, Scheme, at_once, outer_sum, watched, wide
 from .independent import Independent
 
 
@@ -79,7 +79,7 @@ class LowRank(Scheme):
         coefficients, shape = wide(coefficients, p), p.parameter.shape
         total = torch.zeros(shape[0], math.prod(shape[1:]), dtype=coefficients.dtype, device=coefficients.device)
         for first, count in runs(p.first, p.examples, at_once(total) // (self.rank * max(sum(total.shape), 1)), 1):
-            left, right = (factor.to(total.dtype) for factor in p.factors(self.rank, first, count))
-            left = left * coefficients[first - p.first :][:count].view(-1, 1, 1)
-            total = total + left.transpose(0, 1).flatten(1) @ right.flatten(2).flatten(0, 1)
+            left, right = p.factors(self.rank, first, count)
+            own = coefficients[first - p.first :][:count].repeat_interleave(self.rank)
+            total = total + outer_sum(left.mT.flatten(0, 1), right.flatten(2).flatten(0, 1), own)
         return total.view(shape)

@@ -1,6 +1,7 @@
 """What the kernels have in common: how torch sees them, and whom they serve."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,8 +25,7 @@ def op(name: str, empty: Callable[..., Tensor], fill: Callable[..., None]) -> Ca
     def run(tensor: Tensor, *about: Any) -> Tensor:
         out = empty(tensor, *about)
         if out.numel():
-            with torch.cuda.device_of(out):
-                fill(out, tensor.contiguous(), *about)
+            fill(out, tensor.contiguous(), *about)
         return out
 
     def batched(info: Any, in_dims: tuple, tensor: Tensor, *about: Any) -> tuple[Tensor, int]:
@@ -41,6 +41,11 @@ def op(name: str, empty: Callable[..., Tensor], fill: Callable[..., None]) -> Ca
 
 def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     return (tensor.is_cuda or INTERPRETED) and dtype in _FLOATS
+
+
+@cache
+def generation(device: torch.device) -> int:
+    return torch.cuda.get_device_capability(device)[0]
 
 
 def index_type(out: Tensor) -> tl.dtype:

@@ -11,6 +11,7 @@ from ...backend import register
 from ...random import wrap
 from ...streams import APART, GAMMA
 from .base import fits
+from .launch import launch
 from .streams import normals
 
 _BLOCK = 1024  # words at a time, at most
@@ -64,8 +65,7 @@ def _add(y, start, spread, factor, mean, rows, SIZE: tl.constexpr, BLOCK: tl.con
 def put_factored(y: Tensor, x: Tensor, start: Tensor, spread: Tensor) -> Tensor:
     """y + spread · (x · B_n) A_n, in the memory of y."""
     dots, size = x.new_empty(len(x), dtype=torch.float32), x.shape[1]
-    with torch.cuda.device_of(y):
-        _dots[(len(x),)](dots, x, start, len(x) // len(start), SIZE=size, BLOCK=_block(size))
+    launch(_dots, (len(x),), dots, x, start, len(x) // len(start), SIZE=size, BLOCK=_block(size))
     return _added(y, start, spread, dots, None)
 
 
@@ -77,9 +77,8 @@ def add_normals(y: Tensor, mean: Tensor, start: Tensor, spread: Tensor) -> Tenso
 def _added(y: Tensor, start: Tensor, spread: Tensor, factor: Tensor | None, mean: Tensor | None) -> Tensor:
     rows, size = y.shape
     block = _block(size)
-    with torch.cuda.device_of(y):
-        grid = rows, -(-size // (2 * block))
-        _add[grid](y, start, spread, factor, mean, rows // len(start), SIZE=size, BLOCK=block)
+    grid = rows, -(-size // (2 * block))
+    launch(_add, grid, y, start, spread, factor, mean, rows // len(start), SIZE=size, BLOCK=block)
     return y
 
 

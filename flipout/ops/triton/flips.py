@@ -12,6 +12,7 @@ from ...perturbation import Signs
 from ...random import BLOCK, ROUNDS, key_words
 from ..base import flip
 from .base import fits, index_type
+from .launch import launch
 from .random import philox
 
 _BLOCKS = 16  # Philox outputs in one program
@@ -104,27 +105,28 @@ def _run(
     features, (high, low) = out.shape[dim], key_words(signs.key, over)
     rows = out.numel() // features
     total = rows * -(-features // BLOCK)
-    with torch.cuda.device_of(out):
-        _flipped[(-(-total // _BLOCKS),)](
-            out,
-            x,
-            y,
-            mean,
-            keys,
-            total,
-            rows // signs.count,
-            signs.first,
-            high,
-            low,
-            share or 1,
-            skip,
-            FEATURES=features,
-            SHARED=share is not None,
-            NEGATE=int(signs.antithetic and over == 0),
-            REAL=tl.float64 if out.dtype == torch.float64 else tl.float32,
-            INDEX=index_type(out),
-            BLOCKS=_BLOCKS,
-        )
+    launch(
+        _flipped,
+        (-(-total // _BLOCKS),),
+        out,
+        x,
+        y,
+        mean,
+        keys,
+        total,
+        rows // signs.count,
+        signs.first,
+        high,
+        low,
+        share or 1,
+        skip,
+        FEATURES=features,
+        SHARED=share is not None,
+        NEGATE=int(signs.antithetic and over == 0),
+        REAL=tl.float64 if out.dtype == torch.float64 else tl.float32,
+        INDEX=index_type(out),
+        BLOCKS=_BLOCKS,
+    )
     return out
 
 

@@ -6,8 +6,6 @@ program takes a block of rows in either half.
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 
-from functools import cache
-
 import torch
 import triton
 import triton.language as tl
@@ -17,12 +15,13 @@ from ...backend import register
 from ...streams import GAMMA
 from ..base import Op
 from ..linear import Linear
-from .base import INTERPRETED
+from .base import INTERPRETED, generation
+from .launch import launch
 from .scan import dot
 from .streams import normals
 
 _MEMBERS = 128  # rows that share a ΔŴ, at most: above, it pays to write it
-_SIDE, _DEPTH = 64, 32  # of the blocks of a Parameter, and columns that a forward pass takes at a time
+_SIDE, _DEPTH = 64, 16  # of the blocks of a Parameter, and columns that a forward pass takes at a time
 _BLOCKS = 2048  # programs that fill a device
 _AMPERE = 8
 _GAMMA = tl.constexpr(GAMMA % 2**64)
@@ -128,23 +127,24 @@ def _weighted(
 def put_grouped(y: Tensor, x: Tensor, r: Tensor, start: Tensor, spread: Tensor, share: int, skip: int) -> Tensor:
     """y + spread · r ∘ apply(x, ΔŴ), in the memory of y: `share` rows of x in each group, `skip` less in the first."""
     (count, fan_in), fan_out, rows = x.shape, y.shape[1], x.shape[0] // len(r)
-    with torch.cuda.device_of(y):
-        _forward[(len(start), _blocks(fan_out // 2))](
-            y,
-            x.contiguous(),
-            r.contiguous(),
-            start,
-            spread,
-            count,
-            share,
-            skip,
-            rows,
-            FAN_IN=fan_in,
-            FAN_OUT=fan_out,
-            SIDE=_SIDE,
-            DEPTH=_DEPTH,
-            **_launch(share),
-        )
+    launch(
+        _forward,
+        (len(start), _blocks(fan_out // 2)),
+        y,
+        x.contiguous(),
+        r.contiguous(),
+        start,
+        spread,
+        count,
+        share,
+        skip,
+        rows,
+        FAN_IN=fan_in,
+        FAN_OUT=fan_out,
+        SIDE=_SIDE,
+        DEPTH=_DEPTH,
+        **_launch(share, 4),
+    )
     return y
 
 
@@ -159,24 +159,25 @@ def weighted_groups(
     splits = -(-bases // length)
     largest = fitness.abs().amax().clamp_min(torch.finfo(fitness.dtype).tiny)
     out = fitness.new_empty(splits, fan_out, fan_in)
-    with torch.cuda.device_of(out):
-        _weighted[(*blocks, splits)](
-            out,
-            r * (fitness / largest).to(r.dtype).unsqueeze(1),
-            s.contiguous(),
-            start,
-            spread.to(fitness.dtype) * largest,
-            len(r),
-            share,
-            skip,
-            bases,
-            KIND={torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype],
-            FAN_IN=fan_in,
-            FAN_OUT=fan_out,
-            SIDE=_SIDE,
-            LENGTH=length,
-            **_launch(share),
-        )
+    launch(
+        _weighted,
+        (*blocks, splits),
+        out,
+        r * (fitness / largest).to(r.dtype).unsqueeze(1),
+        s.contiguous(),
+        start,
+        spread.to(fitness.dtype) * largest,
+        len(r),
+        share,
+        skip,
+        bases,
+        KIND={torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype],
+        FAN_IN=fan_in,
+        FAN_OUT=fan_out,
+        SIDE=_SIDE,
+        LENGTH=length,
+        **_launch(share, 8),
+    )
     return out.sum(0)
 
 
@@ -184,15 +185,15 @@ def _blocks(numbers: int) -> int:
     return -(-numbers // _SIDE)
 
 
-def _launch(share: int) -> dict[str, int]:
-    """Members, padded; and registers and loads ahead, so that a processor holds two programs."""
+def _launch(share: int, warps: int) -> dict[str, int]:
+    """Members, padded; and warps, registers and loads ahead, so that a processor holds several programs."""
     rows = max(1 << (share - 1).bit_length(), 16)
-    return {"ROWS": rows, "num_warps": 8, "num_stages": 3 if rows < _MEMBERS else 2, "maxnreg": 128}
-
-
-@cache
-def _generation(device: torch.device) -> int:
-    return torch.cuda.get_device_capability(device)[0]
+    return {
+        "ROWS": rows,
+        "num_warps": warps if rows < _MEMBERS else 8,
+        "num_stages": 3 if rows < _MEMBERS else 2,
+        "maxnreg": 128,
+    }
 
 
 def _fits(tensor: Tensor, dtype: torch.dtype, op: Op | None, shape: torch.Size, share: int) -> bool:
@@ -203,7 +204,7 @@ def _fits(tensor: Tensor, dtype: torch.dtype, op: Op | None, shape: torch.Size, 
         return False
     if INTERPRETED:
         return dtype in (torch.float32, torch.bfloat16, torch.float16)
-    ready = tensor.is_cuda and torch.version.hip is None and _generation(tensor.device) >= _AMPERE
+    ready = tensor.is_cuda and torch.version.hip is None and generation(tensor.device) >= _AMPERE
     return ready and dtype in (torch.bfloat16, torch.float16) and shape[0] >= _SIDE
 
 

@@ -18,6 +18,7 @@ from ..lstm import refuse_double_backward
 from . import gates as pointwise
 from . import scan
 from .base import INTERPRETED, index_type
+from .launch import launch
 
 _FEW = 64  # sequences
 # A program's tile: columns, bytes of a row at a time, loads ahead; and the most programs that share one sum.
@@ -69,8 +70,16 @@ class FusedLSTM(torch.autograd.Function):
         (count, steps, _), width = x.shape, h.shape[-1]
         x = x if x.stride(-1) == 1 else x.contiguous()
         signs = x.new_empty(count, width, dtype=torch.uint8)
-        pointwise.pack[(-(-signs.numel() // _ELEMENTS),)](
-            signs, r.contiguous(), s.contiguous(), signs.numel(), width, ELEMENTS=_ELEMENTS, INDEX=index_type(r)
+        launch(
+            pointwise.pack,
+            (-(-signs.numel() // _ELEMENTS),),
+            signs,
+            r.contiguous(),
+            s.contiguous(),
+            signs.numel(),
+            width,
+            ELEMENTS=_ELEMENTS,
+            INDEX=index_type(r),
         )
         gates, y = x.new_empty(steps, count, 4 * width), x.new_empty(steps, count, width)
         cells = c.new_empty(steps + 1, *c.shape)
@@ -134,7 +143,9 @@ def _forward_few(
     parts = x.new_empty(tile.split, count, 4 * width, dtype=torch.float32)
     grid = (-(-4 * width // tile.columns), tile.split)
     for begin, end, multiply, gate in _launches(steps):
-        scan.forward[grid](
+        launch(
+            scan.forward,
+            grid,
             *given,
             weights,
             *made,
@@ -161,7 +172,9 @@ def _backward_few(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, how: d
     parts = dy.new_empty(tile.split, count, width, dtype=torch.float32)
     grid = (-(-width // tile.columns), tile.split)
     for begin, end, multiply, gate in _launches(steps):
-        scan.backward[grid](
+        launch(
+            scan.backward,
+            grid,
             *given,
             weights,
             parts,
@@ -191,7 +204,9 @@ def _forward_many(
     products, pairs = x.new_empty(2, count, weights.shape[1]), made[0]
     for t in range(steps):
         torch.bmm(pairs[t % 2], weights.mT, out=products)
-        pointwise.step[(-(-count * width // _ELEMENTS),)](
+        launch(
+            pointwise.step,
+            (-(-count * width // _ELEMENTS),),
             *given[:3],
             products,
             signs,
@@ -226,7 +241,9 @@ def _backward_many(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, how: 
 def _turn(left: Tensor, given: tuple[Tensor, ...], t: int, how: dict[str, bool], last: bool) -> None:
     _, _, dy, *_, pairs = given
     steps, count, width = dy.shape
-    pointwise.turn[(-(-count * width // _ELEMENTS),)](
+    launch(
+        pointwise.turn,
+        (-(-count * width // _ELEMENTS),),
         left,
         *given,
         t,
@@ -251,7 +268,9 @@ def _weight_gradients(pairs: Tensor, y: Tensor, h: Tensor, signs: Tensor, needs:
     steps, count, width = y.shape
     before = y.new_empty(2, steps * count, _padded(width))
     total = before[0].numel()
-    pointwise.befores[(-(-total // _ELEMENTS),)](
+    launch(
+        pointwise.befores,
+        (-(-total // _ELEMENTS),),
         before,
         y,
         h.contiguous(),
@@ -282,7 +301,9 @@ def _padded(length: int) -> int:
 def _filled(mean: Tensor, delta: Tensor, rows: int, columns: int, transposed: bool = False) -> Tensor:
     """W̄ and ΔŴ, or their transposes, one after the other, filled up with zeros."""
     weights = mean.new_empty(2, rows, columns)
-    pointwise.fill[(-(-columns // _SIDE), -(-rows // _SIDE), 2)](
+    launch(
+        pointwise.fill,
+        (-(-columns // _SIDE), -(-rows // _SIDE), 2),
         weights,
         mean.contiguous(),
         delta.contiguous(),

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...backend import register
 from ...random import BLOCK, MULTIPLIER, ROUNDS, WEYL, key_words, mask_type
 from .base import fits, index_type, op
+from .launch import launch
 
 _BLOCKS = 16  # Philox outputs in one program
 _ROUNDS, _BLOCK = tl.constexpr(ROUNDS), tl.constexpr(BLOCK)
@@ -83,7 +84,7 @@ def _no_keys(seed: Tensor) -> Tensor:
 
 
 def _fill_keys(out: Tensor, seed: Tensor) -> None:
-    _schedule[(seed.numel(),)](out, seed)
+    launch(_schedule, (seed.numel(),), out, seed)
 
 
 def _no_signs(
@@ -105,7 +106,9 @@ def _fill_signs(
 ) -> None:
     blocks, (high, low) = -(-features // BLOCK), key_words(key, dim)
     total = out.numel() // features * blocks
-    _signs[(-(-total // _BLOCKS),)](
+    launch(
+        _signs,
+        (-(-total // _BLOCKS),),
         out,
         keys,
         total,

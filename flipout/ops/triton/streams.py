@@ -15,6 +15,7 @@ from ...backend import register
 from ...random import wrap
 from ...streams import APART, GAMMA, MIX
 from .base import INTERPRETED, fits, index_type, op
+from .launch import launch
 
 _BLOCK, _WORDS = 512, 16  # threads' worth of words, and words of 64 signs, in one program
 _GAMMA = tl.constexpr(GAMMA % 2**64)
@@ -61,11 +62,10 @@ def box_muller(z, REAL: tl.constexpr):
 
 
 @triton.jit
-def normals(z, kind: tl.constexpr):
+def gaussians(z, REAL: tl.constexpr, kind: tl.constexpr):
     """Two normal numbers of each word, for `kind`: half precision has them from a GPU's own functions, off by 2⁻²⁰."""
-    z = splitmix(z)
-    if _INTERPRETED or kind == tl.float32:
-        first, second = box_muller(z, tl.float32)
+    if _INTERPRETED or kind == tl.float32 or kind == tl.float64:
+        first, second = box_muller(z, REAL)
     else:
         first, second = tl.inline_asm_elementwise(
             _FAST,
@@ -76,6 +76,12 @@ def normals(z, kind: tl.constexpr):
             pack=1,
         )
     return first, second
+
+
+@triton.jit
+def normals(z, kind: tl.constexpr):
+    """The same, of a word that is not mixed yet."""
+    return gaussians(splitmix(z), tl.float32, kind)
 
 
 @triton.jit
@@ -121,7 +127,7 @@ def _halves(
     if REAL is None:
         first, second = (z >> 32).to(tl.int64), (z & 0xFFFFFFFF).to(tl.int64)
     else:
-        first, second = box_muller(z, REAL)
+        first, second = gaussians(z, REAL, KIND)
     place, after = row * size.to(INDEX) + column, half.to(INDEX)
     first = _scaled(first, factor, column, place, inside, KIND, FACTOR)
     tl.store(out + place, first, mask=inside)
@@ -193,13 +199,15 @@ def _no_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold:
 
 
 def _fill_halves(
-    out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype | None, factor: Any = (None, 0, None)
+    out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype | None, factor: Any = None
 ) -> None:
-    size, (by, how, rounded) = math.prod(shape), factor
+    size, (by, how, rounded) = math.prod(shape), factor or (None, 0, _TRITON.get(out.dtype))
     half = -(-size // 2)
     total, origin = start.numel() * half, wrap(kind * APART)
     grid = (-(-total // _BLOCK),)
-    _halves[grid](
+    launch(
+        _halves,
+        grid,
         out,
         start,
         by,
@@ -237,8 +245,20 @@ def _fill_bits(
     size = math.prod(shape)
     words = -(-size // 64)
     total, origin = start.numel() * words, wrap(kind * APART)
-    _bits[(-(-total // _WORDS),)](
-        out, start, by, total, words, size, origin, REAL=real, FACTOR=how, INDEX=index_type(out), WORDS=_WORDS
+    launch(
+        _bits,
+        (-(-total // _WORDS),),
+        out,
+        start,
+        by,
+        total,
+        words,
+        size,
+        origin,
+        REAL=real,
+        FACTOR=how,
+        INDEX=index_type(out),
+        WORDS=_WORDS,
     )
 
 
@@ -252,11 +272,10 @@ def scaled_noise(
         return out
     how = 1 if factor.dim() == 0 else 2 if factor.numel() == math.prod(shape) else 3
     by, real = factor.contiguous(), _real(torch.promote_types(rounded, dtype))
-    with torch.cuda.device_of(out):
-        if kind == "normal":
-            _fill_halves(out, start, shape, 0, real, (by, how, _TRITON[rounded]))
-        else:
-            _fill_bits(out, start, shape, 2, real, by, how)
+    if kind == "normal":
+        _fill_halves(out, start, shape, 0, real, (by, how, _TRITON[rounded]))
+    else:
+        _fill_bits(out, start, shape, 2, real, by, how)
     return out
 
 
@@ -270,8 +289,18 @@ _TRITON = {
 
 def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, count: int, fold: int) -> None:
     parameter, total = wrap((key << 3 | field) * APART), out.numel()
-    _starts[(-(-total // _BLOCK),)](
-        out, seed, total, count, first + 1, parameter, wrap(fold * GAMMA), INDEX=index_type(out), BLOCK=_BLOCK
+    launch(
+        _starts,
+        (-(-total // _BLOCK),),
+        out,
+        seed,
+        total,
+        count,
+        first + 1,
+        parameter,
+        wrap(fold * GAMMA),
+        INDEX=index_type(out),
+        BLOCK=_BLOCK,
     )
 
 

@@ -18,12 +18,14 @@ from ...perturbation import Signs
 from ...random import BLOCK, key_words
 from ..base import Op
 from ..linear import Linear
-from .base import INTERPRETED, index_type
+from .base import INTERPRETED, generation, index_type
+from .launch import launch
 from .random import philox
 from .scan import dot
 
 _AMPERE = 8
 _MOST = 2**20  # numbers of a weight; above, cuBLAS is ahead by more than the second product's way through memory
+_FILLED = 128 * 256 * 100  # numbers of an output in large tiles, one for most processors of a device
 _BAND = 8  # blocks of rows that come one after the other, so that what they read stays near
 _BLOCK = tl.constexpr(BLOCK)
 
@@ -38,7 +40,15 @@ class Tile(NamedTuple):
     stages: int
 
 
-_TILE = Tile(128, 128, 64, 4, 4)
+# What was fastest on an H200 of what was tried (docs/speed.md): for many rows, with a weight as it is and transposed;
+# and for few, which would leave most of a device idle in such tiles.
+_MANY, _TRANSPOSED, _FEW = Tile(128, 256, 64, 8, 3), Tile(128, 128, 32, 4, 4), Tile(64, 128, 64, 4, 4)
+
+
+def _tile(rows: int, mean: Tensor) -> Tile:
+    if rows * mean.shape[0] < _FILLED:
+        return _FEW
+    return _MANY if mean.stride(1) == 1 else _TRANSPOSED
 
 
 @triton.jit
@@ -126,39 +136,41 @@ def multiply_twice(
     signs: Signs,
     keys: Tensor,
     over: int,
-    tile: Tile = _TILE,
+    tile: Tile | None = None,
 ) -> Tensor:
     """x W̄ᵀ + r ∘ (x′ ΔŴᵀ) + bias, with the signs r of the Parameter's dimension `over`. W̄ and ΔŴ are laid out alike."""
     width, length = mean.shape
     y = x.new_empty(*x.shape[:-1], width)
     rows, (high, low) = x.numel() // length, key_words(signs.key, over)
+    tile = _tile(rows, mean) if tile is None else tile
     grid = (-(-rows // tile.rows) * -(-width // tile.columns),)
-    with torch.cuda.device_of(x):
-        _twice[grid](
-            y,
-            x,
-            flipped,
-            mean,
-            delta,
-            bias,
-            keys,
-            rows,
-            rows // signs.count,
-            signs.first,
-            high,
-            low,
-            *mean.stride(),
-            LENGTH=length,
-            WIDTH=width,
-            NEGATE=int(signs.antithetic and over == 0),
-            INDEX=index_type(max(x, y, key=Tensor.numel)),
-            BAND=_BAND,
-            ROWS=tile.rows,
-            COLUMNS=tile.columns,
-            DEPTH=tile.depth,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-        )
+    launch(
+        _twice,
+        grid,
+        y,
+        x,
+        flipped,
+        mean,
+        delta,
+        bias,
+        keys,
+        rows,
+        rows // signs.count,
+        signs.first,
+        high,
+        low,
+        *mean.stride(),
+        LENGTH=length,
+        WIDTH=width,
+        NEGATE=int(signs.antithetic and over == 0),
+        INDEX=index_type(max(x, y, key=Tensor.numel)),
+        BAND=_BAND,
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
+        DEPTH=tile.depth,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
     return y
 
 
@@ -169,8 +181,8 @@ def _fits(x: Tensor, signs: Signs, op: Op) -> bool:
     if INTERPRETED:
         return x.dtype != torch.float64 and x.is_contiguous()
     aligned = op.in_features % 8 == 0 == op.out_features % 8 and op.in_features * op.out_features <= _MOST
-    half = x.dtype in (torch.bfloat16, torch.float16) and torch.cuda.get_device_capability(x.device)[0] >= _AMPERE
-    return x.is_cuda and half and aligned and x.is_contiguous()
+    half = x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and generation(x.device) >= _AMPERE
+    return half and aligned and x.is_contiguous()
 
 
 register("multiply_twice", multiply_twice, _fits)

@@ -24,7 +24,7 @@ def trained(model: nn.Module, x: Tensor, dtype: torch.dtype, backend: Backend, *
     inputs = x.to(DEVICE, dtype).detach().requires_grad_()
     with using(backend), flipout.hold(own, 7, **fields):
         y = own(inputs)
-        slopes = torch.linspace(-1, 1, y.numel(), device=DEVICE, dtype=dtype).view(y.shape)
+        slopes = torch.linspace(-1, 1, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape)
         made = torch.autograd.grad(y, [inputs, *own.parameters()], torch.empty_like(y).copy_(slopes))
     return [one.detach().double().cpu() for one in (y, *made)]
 
