@@ -45,7 +45,12 @@ def _search(scheme: str | flipout.Scheme, group: int, x: Tensor, y: Tensor) -> E
     def fitness(population: Population) -> Tensor:
         return -F.cross_entropy(population(x).float(), y, reduction="none")
 
-    return strategy(mlp(*SIZES).to(x), MEMBERS, group, scheme, fitness=fitness, fleet=Local(members=MEMBERS))
+    model, fleet = mlp(*SIZES).to(x), Local(members=MEMBERS)
+    return strategy(model, MEMBERS, group, scheme, fitness=fitness, fleet=fleet, optimizer=_adam)
+
+
+def _adam(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, 1e-2, fused=True)
 
 
 def _forward(search: EvolutionStrategy, x: Tensor) -> Callable[[], object]:

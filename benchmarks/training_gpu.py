@@ -29,7 +29,12 @@ SHAPES = (
     (8192, 4096, ("mean-field", "gaussian")),
     (16384, 8192, ("mean-field",)),
 )
-SCHEMES = ("shared", "flipout", "local_reparam")
+SCHEMES = {
+    "shared": flipout.Shared(),
+    "flipout": flipout.Flipout(),
+    "local_reparam": flipout.LocalReparam(),
+    "flipout fp8": flipout.Flipout(perturbation_dtype=torch.float8_e4m3fn),
+}
 
 
 def run() -> Iterator[Row]:
@@ -64,14 +69,18 @@ def _linear(examples: int, width: int, kind: str) -> Iterator[Row]:
     case = f"linear {examples} {width}→{width} {kind}"
     x = torch.randn(examples, width, device="cuda", dtype=KIND, requires_grad=True)
     grad = torch.randn_like(x)
-    layers = {scheme: flipout.nn.Linear(width, width, distribution=noise, scheme=scheme).to(x) for scheme in SCHEMES}
+    layers = {
+        name: flipout.nn.Linear(width, width, distribution=noise, scheme=scheme).to(x)
+        for name, scheme in SCHEMES.items()
+    }
     steps: dict[str, Callable[[], object]] = {
         name: _step(layer, [x, *layer.parameters()], x, grad) for name, layer in layers.items()
     }
     weight, room = torch.randn(width, width, device="cuda", dtype=KIND), torch.empty_like(grad)
     steps["one product"] = lambda: torch.mm(x.detach(), weight.T, out=room)
     measured = _captured(steps)
-    yield from rows(f"{case} captured", measured, {"flipout": "shared", "local_reparam": "shared"}, dtype="bfloat16")
+    against = dict.fromkeys(list(layers)[1:], "shared")
+    yield from rows(f"{case} captured", measured, against, dtype="bfloat16")
     both = {name: measured[name] for name in ("local_reparam", "flipout")}
     yield from rows(f"{case} captured, the rival", both, {"flipout": "local_reparam"}, dtype="bfloat16")
     alone = {"flipout": measured["flipout"], "of products": [products * one for one in measured["one product"]]}
@@ -79,20 +88,24 @@ def _linear(examples: int, width: int, kind: str) -> Iterator[Row]:
     held = {name: [float(held_bytes(layer, x))] for name, layer in layers.items() if name != "local_reparam"}
     yield from rows(f"{case} held for backward", held, {"flipout": "shared"}, what="bytes", dtype="bfloat16")
     if kind == "mean-field":
-        yield from _against_bayesian_torch(case, width, x, grad, steps["flipout"])
+        own = {name: steps[name] for name in ("flipout", "flipout fp8")}
+        yield from _against_bayesian_torch(case, width, x, grad, own)
 
 
-def _against_bayesian_torch(case: str, width: int, x: Tensor, grad: Tensor, own: Callable[[], object]) -> Iterator[Row]:
+def _against_bayesian_torch(
+    case: str, width: int, x: Tensor, grad: Tensor, own: Mapping[str, Callable[[], object]]
+) -> Iterator[Row]:
     try:
         from bayesian_torch.layers import LinearFlipout  # pyright: ignore[reportMissingImports]
     except ImportError:
         return
     other = LinearFlipout(width, width).to(x)
     step = _step(partial(other, return_kl=False), [x, *other.parameters()], x, grad)
-    measured = interleaved({"flipout": timed(own), "bayesian-torch": timed(step)}, seconds=3)
-    yield from rows(f"{case} wall time", measured, {"bayesian-torch": "flipout"}, dtype="bfloat16")
-    captured = _captured({"flipout": own, "bayesian-torch": step})
-    yield from rows(f"{case} captured, bayesian-torch too", captured, {"bayesian-torch": "flipout"}, dtype="bfloat16")
+    every = {**own, "bayesian-torch": step}
+    measured = interleaved({name: timed(one) for name, one in every.items()}, seconds=2)
+    against = dict.fromkeys(own, "bayesian-torch")
+    yield from rows(f"{case} wall time", measured, against, dtype="bfloat16")
+    yield from rows(f"{case} captured, bayesian-torch too", _captured(every), against, dtype="bfloat16")
 
 
 def _kernels(examples: int, width: int) -> Iterator[Row]:

@@ -6,6 +6,7 @@ The eager code is the definition and runs everywhere. A kernel replaces one defi
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from .errors import BackendUnavailable, InvalidArgument
 
+ADA = (8, 9)  # NVIDIA's first devices that multiply FP8
 Backend = Literal["auto", "eager", "triton"]
 # Triton's interpreter runs kernels on a CPU, slowly; a process that starts with this asks for it everywhere.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -64,6 +66,12 @@ def chosen(name: str, tensor: Tensor, *about: Any, required: bool = True) -> Cal
         "tensors, or any in Triton's interpreter (TRITON_INTERPRET=1 before the process starts). Move the model to a "
         "CUDA device, or use flipout.backend.using('auto'), which falls back to the eager code."
     )
+
+
+@cache
+def capability(device: torch.device) -> tuple[int, int]:
+    """NVIDIA's, (0, 0) of all others."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" and torch.version.hip is None else (0, 0)
 
 
 def _import_offered() -> None:

@@ -165,7 +165,7 @@ ES_RL = Experiment(
             population=160,
             std=0.05,
             learning_rate=0.02,
-            generations=120,
+            generations=50,  # by then both have it standing, a return of about 1,000; a trial of 120 got to 1,320
             workers=2,
         ),
     },

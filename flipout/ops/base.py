@@ -7,6 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ..errors import Unsupported
+
 Gradients = tuple[Tensor | None, Tensor | None]
 
 
@@ -47,6 +49,15 @@ class Op(ABC):
     @abstractmethod
     def positions(self, x: Tensor, y: Tensor) -> int:
         """How many times one row of x uses each weight to make y (tokens, pixels); 1 for a plain matrix product."""
+
+
+def refuse_double_backward(what: str, instead: str) -> None:
+    """torch's own decorator for this refuses too late, and not at all where the first gradient is a constant."""
+    if torch.is_grad_enabled():
+        raise Unsupported(
+            f"{what} has its backward pass written out, which cannot be differentiated itself (create_graph=True). "
+            f"{instead}."
+        )
 
 
 def apply_once(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

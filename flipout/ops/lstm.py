@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import Unsupported
+from .base import refuse_double_backward
 
 aten = torch.ops.aten
 
@@ -56,7 +56,7 @@ class FlippedLSTM(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_double_backward()
+        refuse_double_backward(*WRITTEN_OUT)
         with torch.autocast(grads[0].device.type, enabled=False):
             return FlippedLSTM._backward(ctx, *grads)
 
@@ -90,14 +90,11 @@ class FlippedLSTM(torch.autograd.Function):
         return dx, dh, dc, dmean, ddelta, dbias, None, None, None
 
 
-def refuse_double_backward() -> None:
-    """torch's own decorator for this refuses too late, and not at all where the first gradient is a constant."""
-    if torch.is_grad_enabled():
-        raise Unsupported(
-            "The LSTM of flipout in single and half precision has its backward pass written out, which cannot be "
-            "differentiated itself (create_graph=True). Use double precision, or do the forward pass inside of "
-            "`with flipout.backend.using('eager'):`."
-        )
+# What cannot be differentiated twice, and what to do instead.
+WRITTEN_OUT = (
+    "The LSTM of flipout in single and half precision",
+    "Use double precision, or do the forward pass inside of `with flipout.backend.using('eager'):`",
+)
 
 
 def _slopes(gates: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,20 +17,28 @@ from ..perturbation import Perturbation
 from ..random import transformed
 from .base import Product, Scheme, added, at_once, outer_sum, watched, wide
 from .product import FlippedProduct, Spec
+from .quantised import QuantisedProduct, check_dtype, serves
 
 
 @dataclass(frozen=True)
 class Flipout(Scheme):
-    """`group` examples share one ΔŴ (None: all of them). `reuse_signs` keeps the signs over mini-batches."""
+    """`group` examples share one ΔŴ (None: all of them). `reuse_signs` keeps the signs over mini-batches.
+
+    `perturbation_dtype=torch.float8_e4m3fn` multiplies the perturbations of matrices in FP8, the means as they are; it
+    serves layers with one ΔŴ for the whole batch, and others compute as without it.
+    """
 
     group: int | None = None
     reuse_signs: bool = False
+    perturbation_dtype: torch.dtype | None = None
 
     name = "flipout"
 
     def __post_init__(self) -> None:
         if self.group is not None and (not isinstance(self.group, int) or self.group < 1):
             raise InvalidArgument(f"Flipout(group={self.group!r}): expected a number of examples ≥ 1, or None for all.")
+
+        check_dtype(self.perturbation_dtype)
 
     def check(self, distribution: Distribution, what: str) -> None:
         if not distribution.symmetric:
@@ -165,6 +173,8 @@ class Flipout(Scheme):
     def _combine(self, spec: Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, keys: Tensor):
         if transformed():
             return spec.forward(x, mean, bias, delta, keys)
+        if self.perturbation_dtype is not None and serves(spec):
+            return QuantisedProduct.apply(x, mean, bias, delta, keys, spec)
         return FlippedProduct.apply(x, mean, bias, delta, keys, spec)
 
     def _bases(self, p: Perturbation) -> tuple[int, int, int]:

@@ -1,7 +1,6 @@
 """What the kernels have in common: how torch sees them, and whom they serve."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -41,11 +40,6 @@ def op(name: str, empty: Callable[..., Tensor], fill: Callable[..., None]) -> Ca
 
 def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     return (tensor.is_cuda or INTERPRETED) and dtype in _FLOATS
-
-
-@cache
-def generation(device: torch.device) -> int:
-    return torch.cuda.get_device_capability(device)[0]
 
 
 def index_type(out: Tensor) -> tl.dtype:

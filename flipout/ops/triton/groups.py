@@ -11,11 +11,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import register
+from ...backend import capability, register
 from ...streams import GAMMA
 from ..base import Op
 from ..linear import Linear
-from .base import INTERPRETED, generation
+from .base import INTERPRETED
 from .launch import launch
 from .scan import dot
 from .streams import normals
@@ -23,7 +23,7 @@ from .streams import normals
 _MEMBERS = 128  # rows that share a ΔŴ, at most: above, it pays to write it
 _SIDE, _DEPTH = 64, 16  # of the blocks of a Parameter, and columns that a forward pass takes at a time
 _BLOCKS = 2048  # programs that fill a device
-_AMPERE = 8
+_AMPERE = (8, 0)
 _GAMMA = tl.constexpr(GAMMA % 2**64)
 
 
@@ -204,7 +204,7 @@ def _fits(tensor: Tensor, dtype: torch.dtype, op: Op | None, shape: torch.Size, 
         return False
     if INTERPRETED:
         return dtype in (torch.float32, torch.bfloat16, torch.float16)
-    ready = tensor.is_cuda and torch.version.hip is None and generation(tensor.device) >= _AMPERE
+    ready = capability(tensor.device) >= _AMPERE
     return ready and dtype in (torch.bfloat16, torch.float16) and shape[0] >= _SIDE
 
 

@@ -14,7 +14,8 @@ import triton
 from torch import Tensor
 
 from ...backend import register
-from ..lstm import refuse_double_backward
+from ..base import refuse_double_backward
+from ..lstm import WRITTEN_OUT
 from . import gates as pointwise
 from . import scan
 from .base import INTERPRETED, index_type
@@ -99,7 +100,7 @@ class FusedLSTM(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_double_backward()
+        refuse_double_backward(*WRITTEN_OUT)
         with torch.autocast(grads[0].device.type, enabled=False), torch.cuda.device_of(grads[0]):
             return FusedLSTM._backward(ctx, *grads)
 

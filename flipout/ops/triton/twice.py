@@ -13,17 +13,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import register
+from ...backend import capability, register
 from ...perturbation import Signs
 from ...random import BLOCK, key_words
 from ..base import Op
 from ..linear import Linear
-from .base import INTERPRETED, generation, index_type
+from .base import INTERPRETED, index_type
 from .launch import launch
 from .random import philox
 from .scan import dot
 
-_AMPERE = 8
+_AMPERE = (8, 0)
 _MOST = 2**20  # numbers of a weight; above, cuBLAS is ahead by more than the second product's way through memory
 _FILLED = 128 * 256 * 100  # numbers of an output in large tiles, one for most processors of a device
 _BAND = 8  # blocks of rows that come one after the other, so that what they read stays near
@@ -52,7 +52,7 @@ def _tile(rows: int, mean: Tensor) -> Tile:
 
 
 @triton.jit
-def _negative(example, begin, high, low, keys, COLUMNS: tl.constexpr):
+def negatives(example, begin, high, low, keys, COLUMNS: tl.constexpr):
     """Which signs of these examples are −1, for COLUMNS features from a multiple of 128 on."""
     zero = tl.full((example.shape[0],), 0, tl.uint32)
     key0, key1 = zero + tl.load(keys).to(tl.uint32), zero + tl.load(keys + 1).to(tl.uint32)
@@ -117,7 +117,7 @@ def _twice(
     total = tl.full((ROWS, COLUMNS), 0, tl.float32)
     total = _sum(total, x, mean, row, column, rows, WIDTH, LENGTH, w_row, w_column, LENGTH, DEPTH)
     example = first + (row // positions).to(tl.int64)
-    negative = _negative(example, begin, high, low, keys, COLUMNS) != NEGATE
+    negative = negatives(example, begin, high, low, keys, COLUMNS) != NEGATE
     total = tl.where(negative, -total, total)
     total = _sum(total, flipped, delta, row, column, rows, WIDTH, LENGTH, w_row, w_column, LENGTH, DEPTH)
     total = tl.where(negative, -total, total)
@@ -181,7 +181,7 @@ def _fits(x: Tensor, signs: Signs, op: Op) -> bool:
     if INTERPRETED:
         return x.dtype != torch.float64 and x.is_contiguous()
     aligned = op.in_features % 8 == 0 == op.out_features % 8 and op.in_features * op.out_features <= _MOST
-    half = x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and generation(x.device) >= _AMPERE
+    half = x.dtype in (torch.bfloat16, torch.float16) and capability(x.device) >= _AMPERE
     return half and aligned and x.is_contiguous()
 
 

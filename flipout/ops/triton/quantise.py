@@ -1,0 +1,91 @@
+"""Flipped, scaled and rounded to FP8 in one pass, and the transpose with it."""
+# Triton reads a kernel's annotations and loops in its own way.
+# pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...backend import ADA, capability, register
+from ...perturbation import Signs
+from ...random import BLOCK, key_words
+from .base import INTERPRETED, index_type
+from .launch import launch
+from .twice import negatives
+
+_ROWS = 64
+_COLUMNS = tl.constexpr(BLOCK)
+
+
+@triton.jit(do_not_specialize=["positions", "first", "high", "low"])
+def _quantise(
+    x,
+    straight,
+    turned,
+    scale,
+    keys,
+    rows,
+    positions,
+    first: tl.int64,
+    high: tl.int64,
+    low: tl.int64,
+    FEATURES: tl.constexpr,
+    NEGATE: tl.constexpr,
+    INDEX: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    begin = tl.program_id(1) * _COLUMNS
+    row, column = tl.program_id(0).to(INDEX) * ROWS + tl.arange(0, ROWS), begin.to(INDEX) + tl.arange(0, _COLUMNS)
+    inside = (row < rows)[:, None] & (column < FEATURES)[None, :]
+    value = tl.load(x + (row * FEATURES)[:, None] + column[None, :], mask=inside, other=0).to(tl.float32)
+    value = value / tl.load(scale)
+    if keys is not None:
+        example = first + (row // positions).to(tl.int64)
+        negative = negatives(example, begin, high, low, keys, _COLUMNS) != NEGATE
+        value = tl.where(negative, -value, value)
+    rounded = value.to(tl.float8e4nv)
+    if straight is not None:
+        tl.store(straight + (row * FEATURES)[:, None] + column[None, :], rounded, mask=inside)
+    if turned is not None:
+        tl.store(turned + (column * rows)[:, None] + row[None, :], rounded.T, mask=inside.T)
+
+
+def quantise(
+    x: Tensor, scale: Tensor, whose: tuple[Signs, Tensor, int] | None, straight: bool, turned: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """Q(x) and Q(x)ᵀ, where asked for, of a matrix whose rows are flipped if they have signs."""
+    rows, features = x.shape
+    signs, keys, over = (None, None, 0) if whose is None else whose
+    high, low = (0, 0) if signs is None else key_words(signs.key, over)
+    made = torch.empty(rows, features, dtype=torch.float8_e4m3fn, device=x.device) if straight else None
+    transposed = torch.empty(features, rows, dtype=torch.float8_e4m3fn, device=x.device) if turned else None
+    launch(
+        _quantise,
+        (-(-rows // _ROWS), -(-features // BLOCK)),
+        x,
+        made,
+        transposed,
+        scale,
+        keys,
+        rows,
+        rows // signs.count if signs else 1,
+        signs.first if signs else 0,
+        high,
+        low,
+        FEATURES=features,
+        NEGATE=int(signs is not None and signs.antithetic and over == 0),
+        INDEX=index_type(x),
+        ROWS=_ROWS,
+        num_warps=8,
+    )
+    return made, transposed
+
+
+def _fits(x: Tensor, signs: Signs | None) -> bool:
+    whole = (signs is None or (signs.part is None and signs.count > 0)) and x.numel() > 0 and x.is_contiguous()
+    # The interpreter rounds to FP8 in a way of its own.
+    return whole and not INTERPRETED and x.dtype != torch.float64 and capability(x.device) >= ADA
+
+
+register("quantise", quantise, _fits)
