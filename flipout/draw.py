@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from .errors import ExampleCount, InvalidArgument
-from .random import key_schedule, wrap
+from .random import key_schedule, recorded, wrap
 
 
 @dataclass(eq=False)
 class Draw:
     """Seeds, the index of the first example, rows per example, examples per base; and who counted the examples.
+
+    `fixed` says that nobody writes to the seeds, so that what is made of them can be kept.
 
     `rank` sets data-parallel ranks apart: their examples follow each other, and their bases are folded with it
     unless `share_base`.
@@ -26,10 +28,12 @@ class Draw:
     antithetic: bool = False
     rank: int = 0
     share_base: bool = False
+    fixed: bool = False
     examples: int | None = field(default=None, init=False)
     counted_by: str = field(default="", init=False)
     uses: set[Hashable] | None = field(default=None, init=False)  # of weights, where a draw is for one forward pass
     formed: dict[Hashable, Tensor] | None = field(default=None, init=False)  # examples' weights, where calls share them
+    _keys: dict[bool, Tensor] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
@@ -63,8 +67,14 @@ class Draw:
 
     def sign_keys(self, reuse: bool) -> Tensor:
         """Round keys of the signs, made from the seed as it is now: it may live in a tensor that a graph rewrites."""
+        keeps = self.fixed and not recorded() and not torch.is_inference_mode_enabled()
+        if keeps and reuse in self._keys:
+            return self._keys[reuse]
         seed = self.seed if self.sign_seed is None else self.sign_seed
-        return key_schedule(torch.zeros_like(seed) if reuse and self.sign_seed is None else seed)
+        made = key_schedule(torch.zeros_like(seed) if reuse and self.sign_seed is None else seed)
+        if keeps:
+            self._keys[reuse] = made
+        return made
 
     @property
     def offset(self) -> int:
@@ -87,7 +97,9 @@ class Draw:
 
 def from_seed(seed: int | Tensor, sign_seed: int | Tensor | None = None, device: torch.device | None = None, **fields):
     """A draw that anyone with the seed can replay."""
-    return Draw(_seed_tensor(seed, device), None if sign_seed is None else _seed_tensor(sign_seed, device), **fields)
+    signs = None if sign_seed is None else _seed_tensor(sign_seed, device)
+    fixed = not isinstance(seed, Tensor) and not isinstance(sign_seed, Tensor)
+    return Draw(_seed_tensor(seed, device), signs, fixed=fixed, **fields)
 
 
 def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:

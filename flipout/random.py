@@ -151,13 +151,17 @@ def transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
+def recorded() -> bool:
+    """Inside of a trace or a capture, which own what is made there."""
+    return transformed() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
 _CONSTANTS: dict[tuple, Tensor] = {}
 
 
 def constant(make: Callable[..., Tensor], *args: Any) -> Tensor:
-    """make(*args), made once; but anew inside of a trace or a capture, which own what is made there."""
-    capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-    if transformed() or capturing:
+    """make(*args), made once; but anew inside of a trace or a capture."""
+    if recorded():
         return make(*args)
     made = _CONSTANTS.get((make, *args))
     if made is None:

@@ -47,11 +47,12 @@ def shaping_of(shaping: str | Shaping) -> Shaping:
 
 def shaped(shaping: Shaping, fitness: Tensor, kept: Tensor) -> Tensor:
     """The weights of all members, 0 for those that are not kept."""
-    made = shaping(fitness[kept])
-    if not isinstance(made, Tensor) or made.shape != fitness[kept].shape or not bool(made.isfinite().all()):
+    some = fitness if bool(kept.all()) else fitness[kept]
+    made = shaping(some)
+    if not isinstance(made, Tensor) or made.shape != some.shape or not bool(made.isfinite().all()):
         given = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else repr(type(made))
         raise InvalidInput(
-            f"The shaping {getattr(shaping, '__name__', shaping)!r} returned {given} for {int(kept.sum())} fitness "
+            f"The shaping {getattr(shaping, '__name__', shaping)!r} returned {given} for {len(some)} fitness "
             "numbers; expected one finite number for each."
         )
-    return torch.zeros_like(fitness).masked_scatter(kept, made.to(fitness))
+    return made.to(fitness) if some is fitness else torch.zeros_like(fitness).masked_scatter(kept, made.to(fitness))
