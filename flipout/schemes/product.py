@@ -79,6 +79,10 @@ class Spec:
         flip_drawn, add_flipped = served[:2]
         return None if flip_drawn is None or add_flipped is None or None in served else (flip_drawn, add_flipped)
 
+    def bias_gradient(self, grad: Tensor) -> Tensor:
+        kernel = None if torch.is_grad_enabled() else chosen("sum_rows", grad, self.op.out_dim, required=False)
+        return self.op.bias_gradient(grad) if kernel is None else kernel(grad, self.op.out_dim)
+
 
 _CACHED = 2**20  # numbers
 
@@ -129,7 +133,7 @@ class FlippedProduct(torch.autograd.Function):
         x, mean, delta, keys = ctx.saved_tensors
         spec, op, lifted = ctx.spec, ctx.spec.op, ctx.spec.lifted
         need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
-        dbias = op.bias_gradient(grad) if need_bias else None
+        dbias = spec.bias_gradient(grad) if need_bias else None
         if not (need_x or need_delta):
             return None, op.gradients(grad, x, mean, (False, need_mean))[1], dbias, None, None, None
         kernels = spec.kernels((x, op.in_dim), (grad, op.out_dim))

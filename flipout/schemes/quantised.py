@@ -103,7 +103,7 @@ class QuantisedProduct(torch.autograd.Function):
         spec, op = ctx.spec, ctx.spec.op
         need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
         dx, dmean = op.gradients(grad, x, mean, (need_x, need_mean))
-        dbias = op.bias_gradient(grad) if need_bias else None
+        dbias = spec.bias_gradient(grad) if need_bias else None
         if not (need_x or need_delta):
             return None, dmean, dbias, None, None, None
         own = quantise(

@@ -20,7 +20,7 @@ _SECOND = tl.constexpr(wrap(3 * APART) % 2**64)  # where part 1 of a stream is
 
 
 @triton.jit
-def _plus(a, b):
+def plus(a, b):
     return a + b
 
 
@@ -37,7 +37,7 @@ def _dots(out, x, start, rows, SIZE: tl.constexpr, BLOCK: tl.constexpr):
         first, second = normals(z + i.to(tl.uint64) * _GAMMA, x.dtype.element_ty)
         total += tl.load(line + i, mask=i < half, other=0).to(tl.float32) * first
         total += tl.load(line + half + i, mask=i < SIZE - half, other=0).to(tl.float32) * second
-    tl.store(out + row, tl.reduce(total, 0, _plus))
+    tl.store(out + row, tl.reduce(total, 0, plus))
 
 
 @triton.jit(do_not_specialize=["rows"])

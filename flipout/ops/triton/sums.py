@@ -1,0 +1,68 @@
+"""The gradient of a bias: sums over all rows, in single precision, split over a device."""
+# Triton reads a kernel's annotations and loops in its own way.
+# pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...backend import register
+from .base import fits, index_type
+from .factors import plus
+from .launch import launch
+
+_ROWS, _COLUMNS = 32, 128
+_PROGRAMS = 1024  # fill a device
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _partial(
+    out,
+    x,
+    rows,
+    FEATURES: tl.constexpr,
+    LENGTH: tl.constexpr,
+    INDEX: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Sums of LENGTH rows each."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    begin = tl.program_id(1).to(INDEX) * LENGTH
+    own = column < FEATURES
+    total = tl.full((ROWS, COLUMNS), 0, out.dtype.element_ty)
+    for at in range(0, LENGTH, ROWS):
+        row = begin + at + tl.arange(0, ROWS)
+        there = (row < rows)[:, None] & own[None, :]
+        total += tl.load(x + row[:, None] * FEATURES + column[None, :], mask=there, other=0).to(total.dtype)
+    tl.store(out + tl.program_id(1) * FEATURES + column, tl.reduce(total, 0, plus), mask=own)
+
+
+def sum_rows(x: Tensor, dim: int) -> Tensor:
+    """Σ over all dimensions but `dim`, whose numbers lie side by side."""
+    features = x.shape[dim]
+    rows, blocks = x.numel() // features, -(-features // _COLUMNS)
+    length = max(triton.next_power_of_2(-(-rows * blocks // _PROGRAMS)), _ROWS)  # pyright: ignore[reportCallIssue]
+    splits = -(-rows // length)
+    out = torch.empty(splits, features, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+    launch(
+        _partial,
+        (blocks, splits),
+        out,
+        x,
+        rows,
+        FEATURES=features,
+        LENGTH=length,
+        INDEX=index_type(x),
+        ROWS=_ROWS,
+        COLUMNS=_COLUMNS,
+    )
+    return out.sum(0).to(x.dtype)
+
+
+def _fits(x: Tensor, dim: int) -> bool:
+    return fits(x, x.dtype) and x.numel() > 0 and x.movedim(dim, -1).is_contiguous()
+
+
+register("sum_rows", sum_rows, _fits)
