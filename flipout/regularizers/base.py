@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
 from ..errors import InvalidInput
 from ..ops.recurrent import LSTM, Cell, Product, Scan, State
 from ..ops.sequences import Sequences, traverse
+from ..random import transformed
 
 StateRule = Callable[[State, State], State]
 
@@ -63,14 +65,24 @@ class RegularizedLSTM(nn.LSTM, ABC):
     def _direction(self, x: Tensor, suffix: str, state: State, reverse: bool, alive: Tensor | None):
         rules = self.rules(x, state)
         w_ih, w_hh, b_ih, b_hh, w_hr = self._weights(suffix)
+        collected, recurrent = _collects(x), w_hh
+        fed: list[Tensor] = []
 
         def product(h: Tensor) -> Tensor:
-            return F.linear(h if rules.h is None else h * rules.h, w_hh, b_hh)
+            h = h if rules.h is None else h * rules.h
+            if not collected:
+                return F.linear(h, w_hh, b_hh)
+            fed.append(h.detach())
+            return F.linear(h, recurrent)
 
         def project(h: Tensor) -> Tensor:
             return F.linear(h, w_hr)
 
-        gates = F.linear(x if rules.x is None else x * rules.x, w_ih, b_ih)
+        bias = b_ih + b_hh if collected and b_ih is not None else b_ih
+        gates = F.linear(x if rules.x is None else x * rules.x, w_ih, bias)
+        if collected:
+            recurrent = w_hh.detach().to(gates.dtype)
+            gates: Any = _Collected.apply(gates, w_hh, fed, reverse)
         state = (state[0].to(gates.dtype), state[1])
         cell, projection = LSTM(rules.g), project if self.proj_size else None
         if rules.state is not None:
@@ -103,6 +115,30 @@ class RegularizedLSTM(nn.LSTM, ABC):
             sequences.check_state(type(self).__name__, tuple(hx), count, widths)
             h, c = (part if sequences.batched else part.unsqueeze(1) for part in hx)
         return h, c.to(torch.promote_types(c.dtype, torch.float32))
+
+
+def _collects(x: Tensor) -> bool:
+    """On a GPU a weight gradient for every step would be most of the time."""
+    return x.is_cuda and torch.is_grad_enabled() and not transformed()
+
+
+class _Collected(torch.autograd.Function):
+    """W_ih x as it is. What comes before the gates' activation is its sum with W_hh h, so its gradient is theirs, and
+    gives that of W_hh for all steps at once: Σ_t dg_t h_{t−1}ᵀ, in one product."""
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, weight: Tensor, fed: list[Tensor], reverse: bool) -> Tensor:
+        ctx.fed, ctx.reverse, ctx.dtype = fed, reverse, weight.dtype
+        return gates.view_as(gates)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        h = torch.stack(ctx.fed[::-1] if ctx.reverse else ctx.fed, 1)
+        with torch.autocast(grad.device.type, enabled=False):
+            made = grad.flatten(0, 1).T @ h.flatten(0, 1)
+        return grad, made.to(ctx.dtype), None, None
 
 
 @dataclass(frozen=True)

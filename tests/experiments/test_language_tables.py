@@ -52,9 +52,9 @@ def test_a_run_is_extended_by_rows_and_seeds_and_side_by_side_is_as_alone(tmp_pa
     assert (sorted(held["rows"]), held["seeds"]) == (["wd", "wd-flipout"], [0, 1])
     logged = [json.loads(line)["piece"] for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
     assert logged == [name for name in ("wd.0", "wd-flipout.0", "wd-flipout.1", "wd.1") for _ in range(2)]
+    other = config(training=replace(config().training, batch=10))
     with pytest.raises(RunError, match=r"training\.batch: 10 given, 20 there"):
-        other = replace(config().training, batch=10)
-        WORD.run(config(training=other), tmp_path / "parts", preset="smoke", resume=True)
+        WORD.run(other, tmp_path / "parts", preset="smoke", resume=True)
 
 
 def test_killed_and_interrupted_it_goes_on_to_the_same_end(tmp_path):
