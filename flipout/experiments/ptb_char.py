@@ -69,7 +69,7 @@ PTB_CHAR = Experiment(
             text="embedded_characters",
             shape=Shape(hidden=128, **_SHAPE),
             training=LanguageTraining(
-                schedule=Schedule(epochs=5, patience=2, **_SCHEDULE), batch=32, window=50, **_TRAINING
+                schedule=Schedule(epochs=4, patience=2, **_SCHEDULE), batch=32, window=50, **_TRAINING
             ),
         ),
         "paper": CharConfig(

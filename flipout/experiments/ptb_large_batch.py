@@ -52,7 +52,7 @@ PTB_LARGE_BATCH = Experiment(
         "quick": LargeBatchWordConfig(
             seeds=(0, 1),
             text="embedded_words",
-            shape=Shape(embedding=64, hidden=96, layers=3),
+            shape=Shape(embedding=48, hidden=64, layers=3),
             training=LanguageTraining(
                 schedule=Schedule(epochs=10, **{**_SCHEDULE, "rate": 0.004}),
                 batch=1024,

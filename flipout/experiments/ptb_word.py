@@ -80,8 +80,8 @@ PTB_WORD = Experiment(
             rows=("wd-flipout", "wd", "unregularised"),
             seeds=(0, 1),
             text="embedded_words",
-            shape=Shape(embedding=128, hidden=128),
-            training=LanguageTraining(schedule=Schedule(epochs=8, **_SCHEDULE), batch=20, reading=10),
+            shape=Shape(embedding=64, hidden=64),
+            training=LanguageTraining(schedule=Schedule(epochs=6, **_SCHEDULE), batch=20, reading=10),
         ),
         "paper": WordConfig(
             side_by_side=2, training=LanguageTraining(schedule=Schedule(**_SCHEDULE), precision="bf16")

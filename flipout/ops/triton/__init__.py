@@ -10,6 +10,6 @@ if not INTERPRETED:
     except Exception as error:
         raise ImportError(f"Triton cannot run here ({error})") from error
 
-from . import factors, flips, groups, lstm, random, streams, twice
+from . import factors, flips, groups, lstm, random, ruled, streams, twice
 
-__all__ = ["factors", "flips", "groups", "lstm", "random", "streams", "twice"]
+__all__ = ["factors", "flips", "groups", "lstm", "random", "ruled", "streams", "twice"]
