@@ -61,7 +61,6 @@ def numbers(rows: Rows) -> tuple[dict[str, Number], dict[str, Number]]:
     ours: dict[str, Number] = {}
     paper: dict[str, Number] = {}
     for row in rows.there:
-        some = rows.of(row.name)
         for place, split in enumerate(("valid", "test")):
             name = f"{row.title}: {'validation' if split == 'valid' else 'test'} {rows.unit.name}"
             ours[name] = spread(list(rows.values(row.name, split).values()))
@@ -132,8 +131,11 @@ def ranking(rows: Rows, first: str, second: str, plain: str) -> list[Check]:
     ]
 
 
-def within(rows: Rows, bars: Mapping[str, tuple[str, Callable[[float, float], bool]]]) -> list[Check]:
-    """Test values against bars: row → what is said, and whether (ours, the paper's) is inside."""
+def within(
+    rows: Rows, bars: Mapping[str, tuple[str, Callable[[float, float], bool]]], settled: Callable[[Trained], bool]
+) -> list[Check]:
+    """Test values against bars: row → what is said, and whether (ours, the paper's) is inside. A row that is not
+    `settled` was stopped before its end."""
     checks = []
     for row in rows.there:
         if row.name in bars and row.paper is not None:
@@ -141,8 +143,13 @@ def within(rows: Rows, bars: Mapping[str, tuple[str, Callable[[float, float], bo
             paper = row.paper[1]
             values = list(rows.values(row.name, "test").values())
             low, high = interval(values)[2:] if len(values) > 1 else (None, None)
-            claim = f"{row.title}: test {rows.unit.name} {said} (the paper: {paper:g})"
-            inside = holds(sum(values) / len(values), paper)
+            cut = (
+                ""
+                if all(map(settled, rows.of(row.name)))
+                else "; cut short by its limit of epochs, so it does not count"
+            )
+            claim = f"{row.title}: test {rows.unit.name} {said} (the paper: {paper:g}){cut}"
+            inside = not cut and holds(sum(values) / len(values), paper)
             checks.append(
                 Check(claim, REPORTED, rows.mean(row.name, "test"), None if low is None else (low, high), inside)
             )
@@ -151,7 +158,8 @@ def within(rows: Rows, bars: Mapping[str, tuple[str, Callable[[float, float], bo
 
 def same_order(rows: Rows) -> list[Check]:
     """Rows of the paper's table by their test value, pairs of neighbours that come out the other way round."""
-    listed = sorted((row for row in rows.there if row.paper), key=lambda row: row.paper[1] if row.paper else 0)
+    there = ((row.paper[1], row) for row in rows.there if row.paper is not None and not row.tied)
+    listed = [row for _, row in sorted(there, key=lambda pair: pair[0])]
     if len(listed) < 3:
         return []
     turned = sum(rows.mean(a.name, "test") > rows.mean(b.name, "test") for a, b in pairwise(listed))

@@ -19,7 +19,7 @@ from .experiment import Config, Outcome, check_least
 from .language_models import Shape
 from .language_rows import Row
 from .language_schedules import best
-from .language_training import LanguageTraining, Texts, Trainer, losses
+from .language_training import LanguageTraining, Trainer, losses
 from .language_walks import read, spelled_out
 from .results import Check, Number
 from .runs import Run
@@ -87,16 +87,15 @@ class Table:
 
     def work(self, config: LanguageConfig, run: Run) -> Outcome:
         set_precision(config.training)
-        given = data.text(config.text)
-        if config.most:
-            given = replace(given, **{part: getattr(given, part)[: config.most] for part in ("train", "valid", "test")})
-        texts = Texts(given, run.device)
-        self._train(config, texts, run)
+        text = data.text(config.text)
+        parts = ((name, getattr(text, name)[: config.most or None]) for name in ("train", "valid", "test"))
+        text = replace(text, **{name: part.to(run.device) for name, part in parts})
+        self._train(config, text, run)
         trained = self.trained(run)
         checks, numbers, paper = self.found(config, trained)
         for name, (caption, figure) in self.figures(trained).items():
             run.draw(name, caption, figure)
-        return Outcome(_setting(config, texts, trained), numbers, paper, tuple(checks))
+        return Outcome(_setting(config, text, trained), numbers, paper, tuple(checks))
 
     def trained(self, run: Run) -> list[Trained]:
         """All that the run has, of this session and of others, in the order of the table."""
@@ -105,7 +104,7 @@ class Table:
         found = [Trained(**run.piece(name, dict)) for name in names]
         return sorted(found, key=lambda one: (order[one.row], one.seed))
 
-    def _train(self, config: LanguageConfig, texts: Texts, run: Run) -> None:
+    def _train(self, config: LanguageConfig, text: data.Text, run: Run) -> None:
         began, longest = time.monotonic(), 0.0
         pairs = [(name, seed) for seed in config.seeds for name in config.rows]
         waiting = deque(pair for pair in pairs if ".".join(map(str, pair)) not in run.finished())
@@ -113,7 +112,7 @@ class Table:
         while waiting or active:
             while waiting and len(active) < config.side_by_side:
                 name, seed = waiting.popleft()
-                active.append(Trainer(config.training, config.shape, self.row(name), seed, texts, run))
+                active.append(Trainer(config.training, config.shape, self.row(name), seed, text, run))
             before = time.monotonic()
             going = [trainer for trainer in active if not trainer.ended]
             if going:
@@ -121,7 +120,7 @@ class Table:
             longest = max(longest, time.monotonic() - before)
             for trainer in [trainer for trainer in active if trainer.ended]:
                 active.remove(trainer)
-                _test(trainer, config, texts, run)
+                _test(trainer, config, text, run)
             limit = math.inf if config.minutes is None else 60 * config.minutes
             if (waiting or active) and time.monotonic() - began + longest > limit:
                 raise KeyboardInterrupt  # as if by hand: what is kept is kept
@@ -154,19 +153,19 @@ def _wait(run: Run) -> None:
         torch.cuda.synchronize(run.device)
 
 
-def _test(trainer: Trainer, config: LanguageConfig, texts: Texts, run: Run) -> None:
+def _test(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> None:
     """A model at its best weights, which stay in the run."""
     trainer.close()
     trainer.to_best()
     with trainer.on_stream():
         run.tensors(f"{trainer.name}.weights", trainer.weights)
-        run.piece(trainer.name, lambda: _tested(trainer, config, texts, run))
+        run.piece(trainer.name, lambda: _tested(trainer, config, text, run))
     run.let_go(trainer.name)
 
 
-def _tested(trainer: Trainer, config: LanguageConfig, texts: Texts, run: Run) -> dict[str, Any]:
+def _tested(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, Any]:
     model, window = trainer.model, config.training.window
-    few = texts.valid[: _SPELLED + 1]
+    few = text.valid[: _SPELLED + 1]
     for epoch, told in enumerate(trainer.history, 1):
         run.log(epoch, **{name: told[name] for name in ("train", "valid", "rate")})
     return asdict(
@@ -177,17 +176,17 @@ def _tested(trainer: Trainer, config: LanguageConfig, texts: Texts, run: Run) ->
             tokens=trainer.walk.predicted,
             history=trainer.history,
             ended=trainer.ended or "",
-            valid=read(model, texts.valid),
-            test=read(model, texts.test),
-            cold=read(model, texts.test, config.training.reading, window, carried=False),
+            valid=read(model, text.valid),
+            test=read(model, text.test),
+            cold=read(model, text.test, config.training.reading, window, carried=False),
             spelled=abs(read(model, few) - spelled_out(model, few)),
-            drawn=_drawn(trainer, config, texts, run) if trainer.row.scheme == "flipout" else {},
+            drawn=_drawn(trainer, config, text, run) if trainer.row.scheme == "flipout" else {},
         )
     )
 
 
 @torch.no_grad()
-def _drawn(trainer: Trainer, config: LanguageConfig, texts: Texts, run: Run) -> dict[str, list[float]]:
+def _drawn(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, list[float]]:
     """Windows that start anywhere, from a zero state, under the noise alone."""
     model, batch, window = trainer.model, config.training.batch, config.training.window
     generator, made = run.generator(f"batches.{trainer.name}"), {}
@@ -196,15 +195,15 @@ def _drawn(trainer: Trainer, config: LanguageConfig, texts: Texts, run: Run) -> 
             found = []
             with flipout.using(model, scheme=scheme):
                 for _ in range(config.draws):
-                    start = torch.randint(len(texts.train) - window, (batch, 1), generator=generator)
+                    start = torch.randint(len(text.train) - window, (batch, 1), generator=generator)
                     place = (start + torch.arange(window)).to(run.device)
-                    logits = model(texts.train[place], model.start(batch)).logits
-                    found.append(cross_entropy(logits.flatten(0, 1), texts.train[place + 1].flatten()))
+                    logits = model(text.train[place], model.start(batch)).logits
+                    found.append(cross_entropy(logits.flatten(0, 1), text.train[place + 1].flatten()))
             made[scheme] = torch.stack(found).tolist()
     return made
 
 
-def _setting(config: LanguageConfig, texts: Texts, trained: Sequence[Trained]) -> str:
+def _setting(config: LanguageConfig, text: data.Text, trained: Sequence[Trained]) -> str:
     training, shape, schedule = config.training, config.shape, config.training.schedule
     inputs = f"{shape.embedding}-d embeddings" if shape.embedding else "one-hot input"
     sizes = sorted({one.size for one in trained})
@@ -217,7 +216,7 @@ def _setting(config: LanguageConfig, texts: Texts, trained: Sequence[Trained]) -
     }[schedule.form]
     stop = f", or {schedule.stop} without a new best" if schedule.stop else ""
     return (
-        f"{texts.source}, {len(texts.vocabulary):,} kinds of tokens; {shape.layers} × {shape.hidden} LSTM units, "
+        f"{text.source}, {len(text.vocabulary):,} kinds of tokens; {shape.layers} × {shape.hidden} LSTM units, "
         f"{inputs}, {' and '.join(f'{size:,}' for size in sizes)} parameters. {training.optimizer} "
         f"({schedule.rate:g}, {rule}), clipped at {training.clip:g}, {training.batch} streams, windows of "
         f"{training.window}, state {state}, products in {training.precision}; {schedule.epochs} epochs{stop}. "

@@ -44,14 +44,6 @@ def losses(history: Sequence[Mapping[str, Any]]) -> list[float]:
     return [math.inf if epoch["valid"] is None else epoch["valid"] for epoch in history]
 
 
-class Texts:
-    """Tokens on the device."""
-
-    def __init__(self, text: data.Text, device: torch.device) -> None:
-        self.train, self.valid, self.test = (part.to(device) for part in (text.train, text.valid, text.test))
-        self.vocabulary, self.source = text.vocabulary, text.source
-
-
 class Randomness:
     """torch's generator as one model sees it. Those that train side by side take nothing from each other, and graphs
     that replay at once on several streams have places of their own for seed and offset."""
@@ -86,7 +78,7 @@ class Randomness:
 class Trainer:
     """A row with one seed. What it draws, it draws from its own generator, on its own stream."""
 
-    def __init__(self, config: LanguageTraining, shape: Shape, row: Row, seed: int, texts: Texts, run: Run) -> None:
+    def __init__(self, config: LanguageTraining, shape: Shape, row: Row, seed: int, text: data.Text, run: Run) -> None:
         self.config, self.row, self.seed, self.run = config, row, seed, run
         self.name = f"{row.name}.{seed}"
         self.device = run.device
@@ -96,14 +88,14 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.found = torch.tensor(math.nan)
         with self.alone():
-            made = row.model(len(texts.vocabulary), shape, run.seed_of(f"network.{seed}"))
+            made = row.model(len(text.vocabulary), shape, run.seed_of(f"network.{seed}"))
             self.model = made.to(run.device).train()
             self.parameters = list(self.model.parameters())
             self.best = [parameter.detach().clone() for parameter in self.parameters]
             self.rate = torch.tensor(config.schedule.rate, device=run.device)
             self.optimizer = self._optimizer()
-            self.walk = Walk(self.model, texts.train, config.batch, config.window, carried=config.carried)
-            self.valid = Reading(self.model, texts.valid, config.reading, 256)
+            self.walk = Walk(self.model, text.train, config.batch, config.window, carried=config.carried)
+            self.valid = Reading(self.model, text.valid, config.reading, 256)
             self.step = flipout.capture(self._step)
         with self.on_stream():
             self._take_up()

@@ -83,12 +83,14 @@ def test_rows_and_seeds_that_are_not_there_are_refused(tmp_path, capsys):
             config(**wrong)
 
 
-def trained(row: str, seed: int, valid: float, test: float, train: tuple[float, ...] = (3.0, 2.0)) -> Trained:
+def trained(
+    row: str, seed: int, valid: float, test: float, train: tuple[float, ...] = (3.0,) * 100, ended: str = "epochs"
+) -> Trained:
     history = [
         {"train": one, "valid": valid, "rate": 1.0, "training": 1.0, "seconds": 2.0, "beside": 1} for one in train
     ]
     drawn = {"shared": [1.0, 2.0, 3.0], "flipout": [1.5, 2.0, 2.5]} if "flipout" in row else {}
-    return Trained(row, seed, 19_780_400, 929_560, history, "epochs", valid, test, test + 0.1, 1e-6, drawn)
+    return Trained(row, seed, 19_780_400, 929_560, history, ended, valid, test, test + 0.1, 1e-6, drawn)
 
 
 def paper(name: str) -> LanguageConfig:
@@ -99,8 +101,8 @@ def paper(name: str) -> LanguageConfig:
 
 def test_bars_of_characters_and_the_numbers_of_the_paper():
     bits = math.log(2)
-    some = [trained("flipout", 0, 1.26 * bits, 1.25 * bits), trained("gal", 0, 1.3 * bits, 1.3 * bits)]
-    some.append(trained("shared", 0, 1.27 * bits, 1.251 * bits))
+    values = {"flipout": 1.25, "shared": 1.251, "gal": 1.3}
+    some = [trained(name, 0, bits, value * bits, ended="early stopping") for name, value in values.items()]
     checks, ours, theirs = ptb_char.found(paper("ptb-char"), some)
     assert {check.kind for check in checks} == {MUST_HOLD, REPORTED}
     bars = {check.claim.partition(":")[0]: check.holds for check in checks if "is within" in check.claim}
@@ -112,6 +114,10 @@ def test_bars_of_characters_and_the_numbers_of_the_paper():
     assert theirs["RBN (2017), as the paper quotes it: test BPC"] == 1.32
     assert theirs["H-LSTM + LN (2016), as the paper quotes it: validation BPC"] == 1.281
     assert theirs.keys() <= ours.keys()
+    cut, *_ = ptb_char.found(paper("ptb-char"), [trained("flipout", 0, bits, 1.25 * bits)])
+    (short,) = (check for check in cut if "is within" in check.claim)
+    assert short.claim.endswith("cut short by its limit of epochs, so it does not count")
+    assert not short.holds
 
 
 def test_flipout_against_wd_has_an_interval_over_seeds():

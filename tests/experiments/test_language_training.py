@@ -12,7 +12,7 @@ from flipout.experiments import data
 from flipout.experiments.language_models import Dropout, Shape
 from flipout.experiments.language_rows import CHARACTERS, WORDS
 from flipout.experiments.language_schedules import Schedule
-from flipout.experiments.language_training import LanguageTraining, Randomness, Texts, Trainer
+from flipout.experiments.language_training import LanguageTraining, Randomness, Trainer
 from flipout.experiments.progress import Progress
 from flipout.experiments.runs import Run, opened
 
@@ -34,10 +34,10 @@ def run(request, tmp_path):
         yield one
 
 
-def texts(run: Run) -> Texts:
+def text(run: Run) -> data.Text:
     generator = torch.Generator().manual_seed(1)
-    parts = [torch.randint(11, (length,), generator=generator) for length in (98, 40, 40)]
-    return Texts(data.Text(*parts, tuple("abcdefghijk"), "random"), run.device)
+    parts = [torch.randint(11, (length,), generator=generator).to(run.device) for length in (98, 40, 40)]
+    return data.Text(*parts, tuple("abcdefghijk"), "random")
 
 
 def epoch(*trainers: Trainer) -> None:
@@ -59,7 +59,7 @@ def told(trainer: Trainer) -> tuple[list, list]:
 @pytest.mark.parametrize("config", [TRAINING, ADAM, replace(TRAINING, activation=2.0, temporal=1.0)])
 def test_an_epoch_is_that_of_a_plain_loop(run, config):
     row = replace(WORDS[4], drop=Dropout())
-    trainer, given = Trainer(config, SHAPE, row, 0, texts(run), run), texts(run)
+    trainer, given = Trainer(config, SHAPE, row, 0, text(run), run), text(run)
     model = flipout.freeze(row.model(11, SHAPE, run.seed_of("network.0"))).to(run.device)
     kinds = {"sgd": torch.optim.SGD, "amsgrad": lambda p, lr: torch.optim.Adam(p, lr, amsgrad=True)}
     optimizer = kinds[config.optimizer](model.parameters(), config.schedule.rate)
@@ -88,7 +88,7 @@ def test_an_epoch_is_that_of_a_plain_loop(run, config):
 def test_side_by_side_is_as_alone(run):
     def trainers() -> list[Trainer]:
         own = Shape(embedding=6, hidden=6)
-        return [Trainer(TRAINING, own, row, 1, texts(run), run) for row in (WORDS[0], WORDS[1], WORDS[5])]
+        return [Trainer(TRAINING, own, row, 1, text(run), run) for row in (WORDS[0], WORDS[1], WORDS[5])]
 
     together = trainers()
     for _ in range(3):
@@ -108,10 +108,10 @@ def test_side_by_side_is_as_alone(run):
 
 @pytest.mark.parametrize("config", [TRAINING, replace(ADAM, carried=False)])
 def test_what_is_kept_is_all_that_the_next_epochs_need(run, config):
-    first = Trainer(config, SHAPE, WORDS[0], 0, texts(run), run)
+    first = Trainer(config, SHAPE, WORDS[0], 0, text(run), run)
     for _ in range(2):
         epoch(first)
-    second = Trainer(config, SHAPE, WORDS[0], 0, texts(run), run)  # takes up what the first has kept
+    second = Trainer(config, SHAPE, WORDS[0], 0, text(run), run)  # takes up what the first has kept
     assert second.history == first.history
     for trainer in (first, second):
         epoch(trainer)
@@ -123,7 +123,7 @@ def test_what_is_kept_is_all_that_the_next_epochs_need(run, config):
 
 
 def test_the_best_weights_come_back(run, monkeypatch):
-    trainer = Trainer(TRAINING, SHAPE, WORDS[1], 0, texts(run), run)
+    trainer = Trainer(TRAINING, SHAPE, WORDS[1], 0, text(run), run)
     values = iter([3.0, 2.0, 2.5])
     trainer.look = lambda: setattr(trainer, "found", torch.tensor(next(values)))
     epoch(trainer)
@@ -137,7 +137,7 @@ def test_the_best_weights_come_back(run, monkeypatch):
 
 def test_windows_from_a_zero_state_come_in_another_order_each_epoch(run):
     config = replace(ADAM, carried=False)
-    trainer = Trainer(config, Shape(0, 6, 1), CHARACTERS[0], 0, texts(run), run)
+    trainer = Trainer(config, Shape(0, 6, 1), CHARACTERS[0], 0, text(run), run)
     orders = []
     for _ in range(2):
         epoch(trainer)
@@ -174,7 +174,8 @@ def test_every_row_is_captured_and_learns(tmp_path, row, precision):
     config = replace(ADAM, batch=8, window=12, precision=precision, schedule=Schedule(rate=0.01, epochs=9))
     tokens = torch.arange(4000) % 11
     with opened(tmp_path, settings, resume=False, progress=Progress()) as run:
-        given = Texts(data.Text(tokens, tokens[:500], tokens[:500], tuple("abcdefghijk"), "counting"), run.device)
+        tokens = tokens.to(run.device)
+        given = data.Text(tokens, tokens[:500], tokens[:500], tuple("abcdefghijk"), "counting")
         trainer = Trainer(config, shape, row, 0, given, run)
         for _ in range(3):
             epoch(trainer)
