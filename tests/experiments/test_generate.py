@@ -64,8 +64,8 @@ def test_what_is_not_there_is_refused(folder, capsys, words, says):
 def test_other_folders_are_refused(tmp_path, capsys):
     assert main(["generate", str(tmp_path), "--row", "flipout"]) == 2
     assert f"{tmp_path} is not the folder of a run" in capsys.readouterr().err
-    assert main(["run", "variance-multigpu", "--preset", "smoke", "--device", "cpu", "--out", str(tmp_path / "v")]) == 0
-    assert main(["generate", str(tmp_path / "v"), "--row", "flipout"]) == 2
+    (tmp_path / "config.json").write_text('{"experiment": "variance-multigpu", "preset": "smoke"}')
+    assert main(["generate", str(tmp_path), "--row", "flipout"]) == 2
     assert "a run of variance-multigpu, which has no language models" in capsys.readouterr().err
 
 
