@@ -72,9 +72,11 @@ class Captured:
 
     def _capture(self, parts: list[Tensor | None], layout: Any) -> bool:
         self.held, self.layout = [None if part is None else part.clone() for part in parts], layout
-        graph = torch.cuda.CUDAGraph()
+        graph, own = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        # cuBLAS has a workspace for each stream that was captured: graphs that replay at once must not share one.
+        stream = None if own == torch.cuda.default_stream() else own
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=stream):
                 self.result = self.function(*tree_unflatten(self.held, layout))
         except RuntimeError as error:
             torch.cuda.synchronize()

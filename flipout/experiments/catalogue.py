@@ -8,6 +8,9 @@ from .es_scaling import ES_SCALING
 from .large_batch_convle import LARGE_BATCH_CONVLE
 from .large_batch_fc import LARGE_BATCH_FC
 from .posterior_check import POSTERIOR_CHECK
+from .ptb_char import PTB_CHAR
+from .ptb_large_batch import PTB_LARGE_BATCH
+from .ptb_word import PTB_WORD
 from .theorem import THEOREM
 from .uncertainty import UNCERTAINTY
 from .variance_convgg import VARIANCE_CONVGG
@@ -28,6 +31,9 @@ EXPERIMENTS = {
         LARGE_BATCH_CONVLE,
         POSTERIOR_CHECK,
         UNCERTAINTY,
+        PTB_CHAR,
+        PTB_WORD,
+        PTB_LARGE_BATCH,
         ES_IDEAL,
         ES_BACKPROP_FC,
         ES_BACKPROP_CONVLE,

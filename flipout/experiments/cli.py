@@ -1,10 +1,10 @@
-"""flipout list | run | report"""
+"""flipout list | run | report | generate"""
 
 import io
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
@@ -18,6 +18,7 @@ import flipout
 from ..errors import FlipoutError, InvalidArgument
 from .catalogue import EXPERIMENTS
 from .experiment import Config, Preset
+from .generate import Writing, texts
 from .page import write_page
 from .results import MUST_HOLD, REPORTED, Result
 
@@ -26,6 +27,7 @@ USAGE = """usage: flipout COMMAND
   flipout list                       every experiment, and what each costs
   flipout run NAME --preset quick    run one; `flipout run NAME --help` shows its settings
   flipout report RUN...              one self-contained HTML page of finished runs
+  flipout generate RUN --row ROW     text from a language model of a run
 """
 C = TypeVar("C", bound=Config)
 
@@ -44,6 +46,19 @@ class Options(Generic[C]):
 
 
 @dataclass(frozen=True)
+class Generate:
+    run: tyro.conf.Positional[Path]
+    """The folder of a run of ptb-char, ptb-word or ptb-large-batch."""
+    row: str
+    """Which of its models."""
+    writing: Annotated[Writing, tyro.conf.arg(name="")] = field(default_factory=Writing)
+    model: int = 0
+    """The seed that it was trained with."""
+    draws: int = 2
+    """Texts under draws of the weights' noise, after that of the mean weights."""
+
+
+@dataclass(frozen=True)
 class Report:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of finished runs."""
@@ -57,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ✓ stops no run
     command, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
     rest = rest[:-1]
-    commands = {"list": list_experiments, "run": run, "report": report}
+    commands = {"list": list_experiments, "run": run, "report": report, "generate": generate}
     if command == "--version":
         print(f"flipout {flipout.__version__}")
         return 0
@@ -121,6 +136,14 @@ def report(arguments: Sequence[str]) -> int:
         raise InvalidArgument("flipout report: expected at least one folder of a finished run: flipout report runs/*")
     write_page(options.runs, options.out)
     print(f"The report is in {options.out}")
+    return 0
+
+
+def generate(arguments: Sequence[str]) -> int:
+    options = tyro.cli(Generate, prog="flipout generate", description="Text from a run.", args=list(arguments))
+    made = texts(options.run, options.row, options.model, options.draws, options.writing)
+    for weights, text in made.items():
+        print(f"--- {options.row}, {weights}\n{text}\n")
     return 0
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..errors import InvalidArgument
 from .environment import device_of
@@ -16,7 +16,10 @@ Preset = Literal["smoke", "quick", "paper"]
 
 @dataclass(frozen=True)
 class Config:
-    """What every experiment has; each adds its own settings."""
+    """What every experiment has; each adds its own settings. `choices` names those that a run may be extended by: it
+    is taken up again with others, and has them all."""
+
+    choices: ClassVar[tuple[str, ...]] = ()
 
     seed: int = 0
     device: str = "auto"  # auto (CUDA where there is one), cpu, cuda, cuda:1
@@ -69,7 +72,9 @@ class Experiment:
         }
         with (
             progress or Progress() as shown,
-            opened(folder, settings, resume=resume, tensorboard=tensorboard, progress=shown) as run,
+            opened(
+                folder, settings, resume=resume, tensorboard=tensorboard, progress=shown, choices=config.choices
+            ) as run,
         ):
             found = self.work(config, run)
             result = Result(

@@ -11,6 +11,7 @@ import flipout
 
 from ..errors import InvalidArgument
 from . import data
+from .language_walks import streams
 from .networks import LanguageModel
 from .pretraining import Frozen
 from .runs import Run
@@ -107,9 +108,8 @@ def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 def _windows(text: Tensor, config: LanguagePretraining):
     """(streams, window) inputs and targets, following each other."""
-    length = (len(text) - 1) // config.batch
-    inputs, targets = (text[i : i + length * config.batch].view(config.batch, length) for i in (0, 1))
-    for start in range(0, length - config.window + 1, config.window):
+    inputs, targets = streams(text, config.batch)
+    for start in range(0, inputs.shape[1] - config.window + 1, config.window):
         yield inputs[:, start : start + config.window], targets[:, start : start + config.window]
 
 

@@ -31,7 +31,7 @@ class Mean:
         return cls(value, error, len(values) - 1)
 
 
-def theory(drawn: Mapping[str, Sequence[float]]) -> list[Check]:
+def theory(drawn: Mapping[str, Sequence[float]], where: str = "At one posterior") -> list[Check]:
     """The loss of random batches at one posterior: one expectation, and no more variance under flipout."""
     pairs = list(combinations(drawn, 2))
     found = {pair: compare(*(Mean.of(drawn[scheme]) for scheme in pair)) for pair in pairs}
@@ -42,14 +42,14 @@ def theory(drawn: Mapping[str, Sequence[float]]) -> list[Check]:
     chance = f_tail(ratio, own.freedom, shared.freedom)
     return [
         Check(
-            f"At one posterior {', '.join(drawn)} expect the same loss (difference that speaks most against it)",
+            f"{where} {', '.join(drawn)} expect the same loss (difference that speaks most against it)",
             MUST_HOLD,
             worst.difference,
             (worst.difference - half, worst.difference + half),
             worst.p * len(pairs) >= LEVEL,
         ),
         Check(
-            "At one posterior a batch's loss varies no more under flipout than under shared (ratio of variances)",
+            f"{where} a batch's loss varies no more under flipout than under shared (ratio of variances)",
             MUST_HOLD,
             ratio,
             None,

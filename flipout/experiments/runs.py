@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -27,7 +28,7 @@ from .progress import Progress
 from .results import Figure, Result, finite, to_json
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.json", "environment.json", "metrics.jsonl", "result.json"
-LOCK = ".lock"
+LOCK, UNFINISHED = ".lock", ".unfinished.safetensors"
 
 
 @dataclass
@@ -54,10 +55,29 @@ class Run:
         path = self._path(name, ".safetensors")
         if not path.exists():
             with self._working_on(name):
-                fresh = path.with_name(path.name + ".new")
-                save_file({key: value.detach().cpu().contiguous() for key, value in make().items()}, fresh)
-                fresh.replace(path)
+                self._save(path, make())
         return {key: value.to(self.device) for key, value in load_file(path).items()}
+
+    def finished(self) -> list[str]:
+        """The names of pieces that JSON holds."""
+        return sorted(path.stem for path in (self.folder / "pieces").glob("*.json"))
+
+    def keep(self, name: str, tensors: Mapping[str, Tensor], told: Any) -> None:
+        """How far a piece is, for a run that is taken up again before it is finished."""
+        (self.folder / "pieces").mkdir(exist_ok=True)
+        self._save(self._path(name, UNFINISHED), tensors, {"told": to_json(told)})
+
+    def kept(self, name: str) -> tuple[dict[str, Tensor], Any] | None:
+        """What was kept last, on the CPU."""
+        path = self._path(name, UNFINISHED)
+        if not path.exists():
+            return None
+        with safe_open(path, "pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, json.loads(file.metadata()["told"])  # noqa: SIM118
+
+    def let_go(self, name: str) -> None:
+        """What was kept of a piece, now that it is finished."""
+        self._path(name, UNFINISHED).unlink(missing_ok=True)
 
     def generator(self, name: str) -> torch.Generator:
         """The randomness of a piece of work, from the seed and its name."""
@@ -99,6 +119,11 @@ class Run:
         held["sessions"][-1]["seconds"] = round(time.monotonic() - self._started, 1)
         write_whole(path, to_json(held))
 
+    def _save(self, path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+        fresh = path.with_name(path.name + ".new")
+        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh, metadata)
+        fresh.replace(path)
+
     def _path(self, name: str, suffix: str) -> Path:
         return self.folder / "pieces" / (name.replace("/", ".") + suffix)
 
@@ -133,22 +158,31 @@ class Run:
 
 @contextmanager
 def opened(
-    folder: Path, settings: Mapping[str, Any], *, resume: bool, tensorboard: bool = False, progress: Progress
+    folder: Path,
+    settings: Mapping[str, Any],
+    *,
+    resume: bool,
+    tensorboard: bool = False,
+    progress: Progress,
+    choices: Collection[str] = (),
 ) -> Iterator[Run]:
-    """The run in `folder`, new or taken up again, for this process alone."""
+    """The run in `folder`, new or taken up again, for this process alone. Settings that are `choices` may be others
+    each time; lists among them add up."""
     settings = json.loads(to_json(settings))
     device = torch.device(settings["device"])
     writer = _writer() if tensorboard else None
-    _check(folder, settings, resume)
+    _check(folder, settings, resume, choices)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made ({error.strerror}): choose another folder with --out.") from error
     with _alone(folder):
-        _check(folder, settings, resume)  # again: another process may have been here just before
+        _check(folder, settings, resume, choices)  # again: another process may have been here just before
         new = not (folder / CONFIG).exists()
         if new:
             write_whole(folder / CONFIG, to_json(settings))
+        elif choices:
+            write_whole(folder / CONFIG, to_json(_added(_read(folder / CONFIG), settings, choices)))
         past = folder / ENVIRONMENT
         sessions = _read(past)["sessions"] if past.exists() else []
         now = {"started": datetime.now(UTC).isoformat(timespec="seconds"), "seconds": 0.0}
@@ -170,7 +204,14 @@ def opened(
                 board.close()
 
 
-def _check(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
+def _added(there: dict[str, Any], given: Mapping[str, Any], choices: Collection[str]) -> dict[str, Any]:
+    for name in choices:
+        own = given[name]
+        there[name] = list(dict.fromkeys([*there.get(name, ()), *own])) if isinstance(own, list) else own
+    return there
+
+
+def _check(folder: Path, settings: Mapping[str, Any], resume: bool, choices: Collection[str]) -> None:
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file: choose a folder with --out.")
     if not (folder / CONFIG).exists():
@@ -190,7 +231,7 @@ def _check(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:
     except (OSError, ValueError, AttributeError) as error:
         raise RunError(f"{folder / CONFIG} is not that of a run: choose another folder with --out.") from error
     given = _flat(settings)
-    changed = [key for key in {**there, **given} if there.get(key) != given.get(key)]
+    changed = [key for key in {**there, **given} if key not in choices and there.get(key) != given.get(key)]
     if changed:
         shown = changed if len(changed) < 6 else [*changed[:5], f"and {len(changed) - 5} more"]
         told = {key: f"{key}: {given.get(key)!r} given, {there.get(key)!r} there" for key in changed}

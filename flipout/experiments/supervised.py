@@ -2,13 +2,18 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from . import data, networks
 from .runs import Run
+
+
+class Precise(Protocol):
+    @property
+    def precision(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def prepared(config: Supervised, run: Run) -> Prepared:
     )
 
 
-def set_precision(config: Supervised) -> None:
+def set_precision(config: Precise) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
 
 

@@ -17,6 +17,7 @@ from .language_pretraining import LanguagePretraining
 from .pretraining import Frozen, Pretraining
 from .results import to_json
 from .runs import Run
+from .supervised import set_precision
 
 SIZES = tuple(2**i for i in range(14))
 SchemeName = Literal["shared", "flipout", "local_reparam", "independent"]
@@ -64,7 +65,7 @@ class Study:
     """`name` sets the pieces of one study apart from those of another in the same run."""
 
     def __init__(self, config: StudyConfig, run: Run, name: str = "") -> None:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
+        set_precision(config)
         torch.backends.cudnn.benchmark = True
         self.config, self.run, self.name = config, run, name
         self.frozen: Frozen = config.pretraining.freeze(config.std, run, name)

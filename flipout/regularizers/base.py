@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
+from ..backend import chosen
 from ..errors import InvalidInput
 from ..ops.recurrent import LSTM, Cell, Product, Scan, State
 from ..ops.sequences import Sequences, traverse
+from ..random import transformed
 
 StateRule = Callable[[State, State], State]
 
@@ -25,6 +28,28 @@ class Rules:
     h: Tensor | None = None  # factor of the last h (N, width), before W_hh
     g: Product | None = None  # of the candidate (N, hidden_size), called once a step
     state: StateRule | None = None  # from the state made and the last one, called once a step
+
+
+class Masked:
+    """g times a mask for each step, (time or 1, N, hidden_size): a rule that kernels know."""
+
+    def __init__(self, masks: Tensor, times: int) -> None:
+        self.masks = masks
+        self._steps = iter(masks.expand(times, *masks.shape[1:]).unbind(0))
+
+    def __call__(self, g: Tensor) -> Tensor:
+        return g * next(self._steps)
+
+
+class Zoned:
+    """h and c keep their last values where these say so, (time, N, width) each: a rule that kernels know."""
+
+    def __init__(self, h: Tensor, c: Tensor) -> None:
+        self.h, self.c = h, c
+        self._steps = zip(h, c, strict=True)
+
+    def __call__(self, made: State, last: State) -> State:
+        return tuple(map(torch.where, next(self._steps), last, made))
 
 
 class RegularizedLSTM(nn.LSTM, ABC):
@@ -63,19 +88,37 @@ class RegularizedLSTM(nn.LSTM, ABC):
     def _direction(self, x: Tensor, suffix: str, state: State, reverse: bool, alive: Tensor | None):
         rules = self.rules(x, state)
         w_ih, w_hh, b_ih, b_hh, w_hr = self._weights(suffix)
+        collected, recurrent = _collects(x), w_hh
+        fed: list[Tensor] = []
+        known = alive is None and not reverse and not self.proj_size and _known(rules)
 
         def product(h: Tensor) -> Tensor:
-            return F.linear(h if rules.h is None else h * rules.h, w_hh, b_hh)
+            h = h if rules.h is None else h * rules.h
+            if not collected:
+                return F.linear(h, w_hh, b_hh)
+            fed.append(h.detach())
+            return F.linear(h, recurrent)
 
         def project(h: Tensor) -> Tensor:
             return F.linear(h, w_hr)
 
-        gates = F.linear(x if rules.x is None else x * rules.x, w_ih, b_ih)
-        state = (state[0].to(gates.dtype), state[1])
+        bias = b_ih + b_hh if collected and b_ih is not None else b_ih
+        gates = F.linear(x if rules.x is None else x * rules.x, w_ih, bias)
+        first = (state[0].to(gates.dtype), state[1])
+        kernel = chosen("ruled_lstm", gates, gates.dtype, required=False) if known and not transformed() else None
+        if kernel is not None:
+            kept = (rules.state.h, rules.state.c) if isinstance(rules.state, Zoned) else (None, None)
+            update = rules.g.masks if isinstance(rules.g, Masked) else None
+            both = gates if collected or b_hh is None else gates + b_hh.to(gates.dtype)
+            y, *last = kernel(both, *first, w_hh, rules.h, update, *kept)
+            return y, tuple(last)
+        if collected:
+            recurrent = w_hh.detach().to(gates.dtype)
+            gates: Any = _Collected.apply(gates, w_hh, fed, reverse)
         cell, projection = LSTM(rules.g), project if self.proj_size else None
         if rules.state is not None:
             cell, projection = _Ruled(cell, projection, rules.state), None
-        return Scan(cell, product, projection, reverse)(gates, state, alive)
+        return Scan(cell, product, projection, reverse)(gates, first, alive)
 
     def _weights(self, suffix: str) -> list[Any]:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
@@ -103,6 +146,35 @@ class RegularizedLSTM(nn.LSTM, ABC):
             sequences.check_state(type(self).__name__, tuple(hx), count, widths)
             h, c = (part if sequences.batched else part.unsqueeze(1) for part in hx)
         return h, c.to(torch.promote_types(c.dtype, torch.float32))
+
+
+def _known(rules: Rules) -> bool:
+    """Whether a kernel can follow them."""
+    return isinstance(rules.g, Masked | None) and isinstance(rules.state, Zoned | None)
+
+
+def _collects(x: Tensor) -> bool:
+    """On a GPU a weight gradient for every step would be most of the time."""
+    return x.is_cuda and torch.is_grad_enabled() and not transformed()
+
+
+class _Collected(torch.autograd.Function):
+    """W_ih x as it is. What comes before the gates' activation is its sum with W_hh h, so its gradient is theirs, and
+    gives that of W_hh for all steps at once: Σ_t dg_t h_{t−1}ᵀ, in one product."""
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, weight: Tensor, fed: list[Tensor], reverse: bool) -> Tensor:
+        ctx.fed, ctx.reverse, ctx.dtype = fed, reverse, weight.dtype
+        return gates.view_as(gates)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        h = torch.stack(ctx.fed[::-1] if ctx.reverse else ctx.fed, 1)
+        with torch.autocast(grad.device.type, enabled=False):
+            made = grad.flatten(0, 1).T @ h.flatten(0, 1)
+        return grad, made.to(ctx.dtype), None, None
 
 
 @dataclass(frozen=True)

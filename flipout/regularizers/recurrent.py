@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from ..ops.recurrent import State
-from .base import RegularizedLSTM, Rules
+from .base import Masked, RegularizedLSTM, Rules
 from .masks import mask, probabilities
 
 
@@ -21,6 +21,4 @@ class RecurrentDropoutLSTM(RegularizedLSTM):
 
     def rules(self, x: Tensor, state: State) -> Rules:
         c, times = state[1], x.shape[1]
-        drawn = mask(self.p, c, (times if self.per_step else 1, *c.shape))
-        steps = iter(drawn.expand(times, *c.shape).unbind(0))
-        return Rules(g=lambda g: g * next(steps))
+        return Rules(g=Masked(mask(self.p, c, (times if self.per_step else 1, *c.shape)), times))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..ops.recurrent import State
-from .base import RegularizedLSTM, Rules
+from .base import RegularizedLSTM, Rules, Zoned
 from .masks import mask, probabilities
 
 
@@ -28,5 +28,4 @@ class ZoneoutLSTM(RegularizedLSTM):
         if not self.training:
             return Rules(state=lambda made, last: tuple(map(torch.lerp, made, last, chances)))
         drawn = [mask(z, part, (x.shape[1], *part.shape)) == 0 for z, part in zip(chances, state, strict=True)]
-        steps = zip(*drawn, strict=True)
-        return Rules(state=lambda made, last: tuple(map(torch.where, next(steps), last, made)))
+        return Rules(state=Zoned(*drawn))

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 import flipout
-from flipout.regularizers import RecurrentDropoutLSTM, RegularizedLSTM, VariationalLSTM, ZarembaLSTM, ZoneoutLSTM
+from flipout.regularizers import RecurrentDropoutLSTM, RegularizedLSTM, VariationalLSTM, ZarembaLSTM, ZoneoutLSTM, base
 from tests.regularizers.loops import OPTIONS
 
 KINDS: dict[str, tuple[type[RegularizedLSTM], dict[str, Any]]] = {
@@ -106,6 +106,29 @@ def test_gradients(kind: str) -> None:
 
     x = torch.randn(2, 2, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(f, (x, *values))
+
+
+@every_kind
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("packed", [True, False])
+def test_weight_gradients_collected_over_the_steps_are_those_of_each_step(
+    kind: str, options: dict[str, Any], packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU."""
+    lstm = make(kind, 3, 4, dtype=torch.float64, **options)
+    batch = 0 if lstm.batch_first else 1
+    x = torch.randn(4, 4, 3, dtype=torch.float64)
+    given: Any = pack_sequence([x.select(batch, n)[: n + 1] for n in range(4)], enforce_sorted=False) if packed else x
+    found = []
+    for collects in (False, True):
+        monkeypatch.setattr(base, "_collects", lambda x, collects=collects: collects)
+        torch.manual_seed(1)
+        y, state = lstm(given)
+        lstm.zero_grad()
+        (y.data.square().sum() + sum(part.sum() for part in state)).backward()
+        found.append([y.data, *state, *(parameter.grad for parameter in lstm.parameters())])
+    for collected, each in zip(*found, strict=True):
+        torch.testing.assert_close(collected, each)
 
 
 @every_kind

@@ -1,0 +1,128 @@
+"""Text from the language models of a run: at the mean weights, and under draws of their noise."""
+
+import copy
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import flipout
+
+from ..errors import DataError, InvalidArgument
+from . import data
+from .catalogue import EXPERIMENTS
+from .experiment import check_least
+from .language_models import RegularizedModel
+from .language_tables import LanguageConfig, Table
+from .runs import CONFIG
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a text is written: token by token, each drawn from what the model predicts."""
+
+    length: int = 200  # tokens
+    temperature: float = 0.8  # of the prediction; 0: always the likeliest token
+    prompt: str = ""  # characters, or words with blanks between
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_least(self, length=1, seed=0, temperature=0)
+
+
+def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[str, str]:
+    """By their weights: "mean", then "draw 0", "draw 1", …; rows without weight noise have only the mean."""
+    table, config = _opened(folder)
+    known = [one.name for one in table.rows]
+    if row not in known:
+        raise InvalidArgument(f"--row {row}: this table has {', '.join(known)}.")
+    weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
+    if not weights.exists():
+        there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))
+        raise DataError(
+            f"{folder} has no weights of row {row} with seed {seed}: expected {weights.name} in its pieces. "
+            f"There are {', '.join(there) or 'none'}; choose by --row and --model, or train it: flipout run --resume."
+        )
+    text = data.text(config.text)
+    model = table.row(row).model(len(text.vocabulary), config.shape, 0).eval()
+    with torch.no_grad():
+        held = load_file(weights)
+        if held["decoder.bias"].shape != model.decoder.bias.shape:
+            raise DataError(
+                f"{weights.name} is of a text with {len(held['decoder.bias'])} kinds of tokens, and {text.source} has "
+                f"{len(text.vocabulary)}: use the data, or the version of Python, that it was trained with."
+            )
+        for name, parameter in model.named_parameters():
+            parameter.copy_(held[name])
+    made = {"mean": write(model, text.vocabulary, how)}
+    for number in range(draws if table.row(row).noisy else 0):
+        one = copy.deepcopy(model)
+        with flipout.hold(one, seed=number):
+            flipout.freeze(one, at="draw")
+        made[f"draw {number}"] = write(one, text.vocabulary, how)
+    return made
+
+
+@torch.no_grad()
+def write(model: RegularizedModel, vocabulary: tuple[str, ...], how: Writing) -> str:
+    """The text, its prompt included."""
+    by_word = max(map(len, vocabulary)) > 1 and "<eos>" in vocabulary
+    tokens = _prompt(vocabulary, how.prompt, by_word)
+    generator = torch.Generator().manual_seed(how.seed)
+    made = model(torch.tensor([tokens]), model.start(1))
+    for _ in range(how.length):
+        tokens.append(int(_next(made.logits[0, -1], how.temperature, generator)))
+        made = model(torch.tensor([tokens[-1:]]), made.state)
+    written = [vocabulary[token] for token in tokens]
+    if not by_word:
+        return "".join(written)
+    return " ".join(written).replace(" <eos> ", "\n").replace("<eos>", "\n").strip(" ")
+
+
+def _next(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+    if not temperature:
+        return logits.argmax()
+    return torch.multinomial((logits.double() / temperature).softmax(0), 1, generator=generator)
+
+
+def _prompt(vocabulary: tuple[str, ...], prompt: str, by_word: bool) -> list[int]:
+    """A text begins as a line does."""
+    begin = "<eos>" if by_word else "\n"
+    asked = prompt.split() if by_word else list(prompt)
+    unknown = [token for token in asked if token not in vocabulary]
+    if unknown:
+        raise InvalidArgument(
+            f"--prompt: {unknown[0]!r} is not among the {len(vocabulary)} tokens that the model knows, such as "
+            f"{', '.join(map(repr, vocabulary[:8]))}."
+        )
+    return [vocabulary.index(token) for token in [begin, *asked]]
+
+
+def _opened(folder: Path) -> tuple[Table, LanguageConfig]:
+    """The table and the settings of a run."""
+    try:
+        held = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        experiment = EXPERIMENTS[held["experiment"]]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{folder} is not the folder of a run ({type(error).__name__}: {error}). Give one of flipout run."
+        ) from error
+    table, preset = getattr(experiment.work, "__self__", None), experiment.config(held["preset"])
+    if not isinstance(table, Table) or not isinstance(preset, LanguageConfig):
+        raise DataError(f"{folder} is a run of {experiment.name}, which has no language models to write with.")
+    return table, _settled(preset, held)
+
+
+def _settled(config: Any, held: dict[str, Any]) -> Any:
+    """The settings in a run's file, as those of an experiment."""
+    made = {}
+    for field in fields(config):
+        value = held.get(field.name, getattr(config, field.name))
+        if is_dataclass(getattr(config, field.name)) and isinstance(value, dict):
+            value = _settled(getattr(config, field.name), value)
+        made[field.name] = tuple(value) if isinstance(value, list) else value
+    return type(config)(**made)

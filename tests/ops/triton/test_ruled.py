@@ -1,0 +1,55 @@
+"""Regularised LSTMs by kernels compute what their loops do, with their gradients."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from flipout.backend import using
+from flipout.regularizers import RecurrentDropoutLSTM, RegularizedLSTM, VariationalLSTM, ZarembaLSTM, ZoneoutLSTM
+from tests.ops.triton.kernels import DEVICE, MARKS
+
+pytestmark = MARKS
+KINDS: dict[str, tuple[type[RegularizedLSTM], dict[str, Any]]] = {
+    "zaremba": (ZarembaLSTM, {"dropout": 0.5}),
+    "variational": (VariationalLSTM, {"p_input": 0.35, "p_hidden": 0.2}),
+    "recurrent": (RecurrentDropoutLSTM, {"p": 0.3}),
+    "recurrent, per sequence": (RecurrentDropoutLSTM, {"p": 0.3, "per_step": False}),
+    "zoneout": (ZoneoutLSTM, {"zoneout_h": 0.2, "zoneout_c": 0.5}),
+}
+
+
+def results(lstm: RegularizedLSTM, x: torch.Tensor, state: tuple, backend: str, autocast: bool) -> list[torch.Tensor]:
+    """Outputs, states and gradients under the same masks."""
+    own = copy.deepcopy(lstm).to(DEVICE)
+    given = [part.clone().to(DEVICE).requires_grad_() for part in (x, *state)]
+    torch.manual_seed(1)
+    half = torch.autocast(DEVICE.type, torch.bfloat16, enabled=autocast)
+    with using(backend), half:  # pyright: ignore[reportArgumentType]
+        y, (h, c) = own(given[0], (given[1], given[2]))
+    weights = torch.linspace(-1, 1, y.numel(), device=DEVICE).view(y.shape)
+    ((y.float() * weights).sum() + h.float().square().sum() + c.float().sum()).backward()
+    grads = [leaf.grad for leaf in (*given, *own.parameters())]
+    return [part.detach().double().cpu() for part in (y, h, c, *grads) if part is not None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(("count", "steps", "width"), [(3, 5, 7), (1, 1, 4), (5, 3, 70)])
+def test_kernels_are_the_loop(kind, autocast, count, steps, width):
+    layer, options = KINDS[kind]
+    lstm = layer(6, width, batch_first=True, **options)
+    x, state = torch.randn(count, steps, 6), tuple(torch.randn(1, count, width) for _ in range(2))
+    made, loop = (results(lstm, x, state, backend, autocast) for backend in ("triton", "eager"))
+    assert len(made) == len(loop) == 10
+    for own, other in zip(made, loop, strict=True):
+        error = {"rtol": 0.05, "atol": 0.05} if autocast else {"rtol": 1e-4, "atol": 1e-4}
+        torch.testing.assert_close(own, other, **error)
+
+
+def test_two_layers_with_dropout_between():
+    lstm = ZoneoutLSTM(6, 6, 2, zoneout_h=0.2, zoneout_c=0.4)
+    x, state = torch.randn(4, 3, 6), tuple(torch.randn(2, 3, 6) for _ in range(2))
+    for own, other in zip(*(results(lstm, x, state, one, False) for one in ("triton", "eager")), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-4)
