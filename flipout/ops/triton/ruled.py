@@ -128,7 +128,8 @@ class RuledLSTM(torch.autograd.Function):
                 torch.mm(sees, recurrent.T, out=product)
                 own = [x if mask is None else mask[t] for mask in masks]
                 launch(
-                    forward_step, grid, x[:, t], product, last_h, last_c, gates[t], made[t], y[t], cells[t], fed[t], held, *own,
+                    forward_step, grid,
+                    x[:, t], product, last_h, last_c, gates[t], made[t], y[t], cells[t], fed[t], held, *own,
                     count * width, width, x.stride(0), **how,
                 )  # fmt: skip
                 last_h, last_c, sees = y[t], cells[t], fed[t]
@@ -155,7 +156,8 @@ class RuledLSTM(torch.autograd.Function):
             for t in reversed(range(steps)):
                 own = [dy if mask is None else mask[t] for mask in masks]
                 launch(
-                    backward_step, grid, dy[t], product, gates[t], made[t], cells[t - 1] if t else c, dgates[t], dh, dc, held, *own,
+                    backward_step, grid,
+                    dy[t], product, gates[t], made[t], cells[t - 1] if t else c, dgates[t], dh, dc, held, *own,
                     count * width, width, **how,
                 )  # fmt: skip
                 torch.mm(dgates[t], recurrent, out=product)
