@@ -154,7 +154,7 @@ def _known(rules: Rules) -> bool:
 
 
 def _collects(x: Tensor) -> bool:
-    """On a GPU a weight gradient for every step would be most of the time; double precision stays twice differentiable."""
+    """On a GPU a gradient for every step would be most of the time; double precision stays twice differentiable."""
     return x.is_cuda and x.dtype != torch.float64 and torch.is_grad_enabled() and not transformed()
 
 
