@@ -73,6 +73,7 @@ class RegularizedModel(nn.Module):
         widths = [shape.embedding or tokens, *[shape.hidden] * (shape.layers - 1), shape.hidden]
         widths[-1] = shape.embedding if tied else shape.hidden
         self.layers = nn.ModuleList(lstm(before, after, batch_first=True) for before, after in pairwise(widths))
+        self.widths = widths[1:]
         self.inputs, self.between, self.outputs = map(drop.module, (drop.inputs, drop.between, drop.outputs))
         self.decoder = nn.Linear(widths[-1], tokens)
         self._initialise(shape)
@@ -91,10 +92,7 @@ class RegularizedModel(nn.Module):
     def start(self, count: int) -> State:
         """Zeros, for so many streams."""
         like = self.decoder.bias
-        return tuple(
-            (like.new_zeros(1, count, layer.hidden_size), like.new_zeros(1, count, layer.hidden_size))
-            for layer in self.layers
-        )
+        return tuple((like.new_zeros(1, count, width), like.new_zeros(1, count, width)) for width in self.widths)
 
     @property
     def size(self) -> int:
@@ -112,9 +110,9 @@ class RegularizedModel(nn.Module):
         bound = 0.1 if self.embedding is not None else 1 / math.sqrt(self.decoder.in_features)
         nn.init.uniform_(self.decoder.weight, -bound, bound)
         nn.init.zeros_(self.decoder.bias)
-        for layer in self.layers:
+        for layer, width in zip(self.layers, self.widths, strict=True):
             for name, parameter in layer.named_parameters():
-                fan_in = parameter.shape[1] if parameter.dim() > 1 else layer.hidden_size
+                fan_in = parameter.shape[1] if parameter.dim() > 1 else width
                 nn.init.uniform_(parameter, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
                 gates = parameter.chunk(4)
                 if parameter.dim() == 1 and (shape.orthogonal or shape.forget_bias):

@@ -90,7 +90,7 @@ class Trainer:
         with self.alone():
             made = row.model(len(text.vocabulary), shape, run.seed_of(f"network.{seed}"))
             self.model = made.to(run.device).train()
-            self.parameters = list(self.model.parameters())
+            self.parameters: list[Tensor] = list(self.model.parameters())
             self.best = [parameter.detach().clone() for parameter in self.parameters]
             self.rate = torch.tensor(config.schedule.rate, device=run.device)
             self.optimizer = self._optimizer()
@@ -181,7 +181,7 @@ class Trainer:
     def _optimizer(self) -> torch.optim.Optimizer:
         if self.config.optimizer == "sgd":
             return torch.optim.SGD(self.parameters, self.rate, fused=self.on_gpu)
-        how = {"fused": True, "capturable": True} if self.on_gpu else {"foreach": False}
+        how: dict[str, Any] = {"fused": True, "capturable": True} if self.on_gpu else {"foreach": False}
         return torch.optim.Adam(self.parameters, self.rate, amsgrad=self.config.optimizer == "amsgrad", **how)
 
     def _keep(self) -> None:

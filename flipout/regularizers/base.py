@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
 from ..backend import chosen
 from ..errors import InvalidInput
+from ..ops.lstm import refuse_double_backward
 from ..ops.recurrent import LSTM, Cell, Product, Scan, State
 from ..ops.sequences import Sequences, traverse
 from ..random import transformed
@@ -154,8 +154,8 @@ def _known(rules: Rules) -> bool:
 
 
 def _collects(x: Tensor) -> bool:
-    """On a GPU a weight gradient for every step would be most of the time."""
-    return x.is_cuda and torch.is_grad_enabled() and not transformed()
+    """On a GPU a gradient for every step would be most of the time; double precision stays twice differentiable."""
+    return x.is_cuda and x.dtype != torch.float64 and torch.is_grad_enabled() and not transformed()
 
 
 class _Collected(torch.autograd.Function):
@@ -168,8 +168,8 @@ class _Collected(torch.autograd.Function):
         return gates.view_as(gates)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_double_backward()
         (grad,) = grads
         h = torch.stack(ctx.fed[::-1] if ctx.reverse else ctx.fed, 1)
         with torch.autocast(grad.device.type, enabled=False):

@@ -1,6 +1,7 @@
 """Models of the language tables: their sizes, how they begin, and the gradients of their rows."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_models_of_one_seed_begin_alike():
 
 def test_characters_begin_orthogonal_with_open_forget_gates():
     model = row(CHARACTERS, "unregularised").model(7, Shape(0, 12, 1, orthogonal=True, forget_bias=1.0), 0)
-    layer = model.layers[0]
+    layer: Any = model.layers[0]
     for gate in layer.weight_hh_l0.chunk(4):
         torch.testing.assert_close(gate @ gate.T, torch.eye(12))
     bias = (layer.bias_ih_l0 + layer.bias_hh_l0).view(4, 12)

@@ -36,8 +36,8 @@ def run(request, tmp_path):
 
 def text(run: Run) -> data.Text:
     generator = torch.Generator().manual_seed(1)
-    parts = [torch.randint(11, (length,), generator=generator).to(run.device) for length in (98, 40, 40)]
-    return data.Text(*parts, tuple("abcdefghijk"), "random")
+    train, valid, test = (torch.randint(11, (n,), generator=generator).to(run.device) for n in (98, 40, 40))
+    return data.Text(train, valid, test, tuple("abcdefghijk"), "random")
 
 
 def epoch(*trainers: Trainer) -> None:
@@ -79,10 +79,10 @@ def test_an_epoch_is_that_of_a_plain_loop(run, config):
         nn.utils.clip_grad_norm_(model.parameters(), config.clip)
         optimizer.step()
     epoch(trainer)
-    exact = {"rtol": 1e-5, "atol": 1e-6} if run.device.type == "cpu" else {"rtol": 2e-3, "atol": 2e-4}
-    assert trainer.history[0]["train"] == pytest.approx(sum(losses) / (3 * length), rel=exact["rtol"])
+    rtol, atol = (1e-5, 1e-6) if run.device.type == "cpu" else (2e-3, 2e-4)
+    assert trainer.history[0]["train"] == pytest.approx(sum(losses) / (3 * length), rel=rtol)
     for own, reference in zip(trainer.parameters, model.parameters(), strict=True):
-        torch.testing.assert_close(own, reference, **exact)
+        torch.testing.assert_close(own, reference, rtol=rtol, atol=atol)
 
 
 def test_side_by_side_is_as_alone(run):
