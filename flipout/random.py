@@ -153,7 +153,7 @@ def transformed() -> bool:
 
 def recorded() -> bool:
     """Inside of a trace or a capture, which own what is made there."""
-    return transformed() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    return transformed() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 _CONSTANTS: dict[tuple, Tensor] = {}

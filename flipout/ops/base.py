@@ -97,9 +97,17 @@ def put_flipped(out: Tensor, y: Tensor, p: Tensor, signs: Tensor, dim: int) -> N
         torch.add(y, p, out=out)
 
 
+def flipped(
+    x: Tensor, op: Op, lifted: Op, mean: Tensor, delta: Tensor, r: Tensor, s: Tensor, bias: Tensor | None
+) -> Tensor:
+    """The definition of flipout: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
+    p = lifted.apply(flip(x, s, op.in_dim), delta)
+    return op.apply(x, mean, bias) + flip(p, r, op.out_dim)
+
+
 @dataclass(frozen=True)
 class Flipped:
-    """The product of flipout with what a draw decides at hand: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
+    """The same with what a draw decides at hand, for many inputs."""
 
     op: Op
     lifted: Op  # the op for ΔŴ: batched where there are several bases
@@ -110,5 +118,4 @@ class Flipped:
     bias: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        p = self.lifted.apply(flip(x, self.s, self.op.in_dim), self.delta)
-        return self.op.apply(x, self.mean, self.bias) + flip(p, self.r, self.op.out_dim)
+        return flipped(x, self.op, self.lifted, self.mean, self.delta, self.r, self.s, self.bias)

@@ -95,6 +95,7 @@ WRITTEN_OUT = (
     "The LSTM of flipout in single and half precision",
     "Use double precision, or do the forward pass inside of `with flipout.backend.using('eager'):`",
 )
+RULED = "A regularised LSTM in single and half precision on a GPU", "Use double precision"
 
 
 def _slopes(gates: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ..backend import chosen
 from ..errors import InvalidInput
-from ..ops.lstm import refuse_double_backward
+from ..ops.base import refuse_double_backward
+from ..ops.lstm import RULED
 from ..ops.recurrent import LSTM, Cell, Product, Scan, State
 from ..ops.sequences import Sequences, traverse
 from ..random import transformed
@@ -169,11 +170,11 @@ class _Collected(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_double_backward()
+        refuse_double_backward(*RULED)
         (grad,) = grads
         h = torch.stack(ctx.fed[::-1] if ctx.reverse else ctx.fed, 1)
         with torch.autocast(grad.device.type, enabled=False):
-            made = grad.flatten(0, 1).T @ h.flatten(0, 1)
+            made = grad.flatten(0, 1).T @ h.flatten(0, 1).to(grad.dtype)
         return grad, made.to(ctx.dtype), None, None
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..backend import chosen
 from ..draw import runs
-from ..ops.base import Flipped, Op, apply_once, flip, put_flipped
+from ..ops.base import Flipped, Op, apply_once, flip, flipped, put_flipped
 from ..perturbation import Signs
 
 
@@ -26,8 +26,8 @@ class Spec:
         return (self.op.r_dim, self.op.out_features), (self.op.s_dim, self.op.in_features)
 
     def forward(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor) -> Tensor:
-        """The definition: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
-        return self.flipped(mean, bias, delta, keys, x.dtype)(x)
+        r, s = self.signs.over(self.dims, keys, x.dtype)
+        return flipped(x, self.op, self.lifted, mean, delta, r, s, bias)
 
     def flipped(self, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, dtype: torch.dtype) -> Flipped:
         r, s = self.signs.over(self.dims, keys, dtype)

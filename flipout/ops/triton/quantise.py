@@ -84,8 +84,8 @@ def quantise(
 
 def _fits(x: Tensor, signs: Signs | None) -> bool:
     whole = (signs is None or (signs.part is None and signs.count > 0)) and x.numel() > 0 and x.is_contiguous()
-    # The interpreter rounds to FP8 in a way of its own.
-    return whole and not INTERPRETED and x.dtype != torch.float64 and capability(x.device) >= ADA
+    # The interpreter rounds to FP8 in a way of its own. Of single precision the compiled kernel got transposes wrong.
+    return whole and not INTERPRETED and x.dtype in (torch.bfloat16, torch.float16) and capability(x.device) >= ADA
 
 
 register("quantise", quantise, _fits)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...backend import register
 from ..base import refuse_double_backward
+from ..lstm import RULED
 from .base import INTERPRETED
 from .gates import sigmoid, tanh
 from .launch import launch
@@ -138,9 +139,7 @@ class RuledLSTM(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_double_backward(
-            "A regularised LSTM on a GPU", "Do the forward pass inside of `with flipout.backend.using('eager'):`"
-        )
+        refuse_double_backward(*RULED)
         first, c, weight, gates, made, cells, fed, h_mask, g_mask, keep_h, keep_c = ctx.saved_tensors
         dy, dh, dc = grads
         steps, count, width = made.shape
