@@ -10,19 +10,20 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 INSTALLED := $(VENV)/.installed
 INSTALLED_BENCH := $(VENV)/.installed-bench
 
-.PHONY: help test lint demo bench clean
+.PHONY: help test lint demo docs bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make test    ruff, basedpyright and pytest"
 	@echo "make lint    ruff and basedpyright alone"
 	@echo "make demo    measure the paper's figure 1 on a small network, and write the report page"
+	@echo "make docs    build the site into site/, without a network"
 	@echo "make bench   run the benchmarks, append rows to benchmarks/results.csv"
 	@echo "make clean   remove the environment, caches and build outputs"
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[dev,experiments,triton,ray,rl]'
+	$(PIP) -e '.[dev,docs,experiments,triton,ray,rl]'
 	@touch $@
 
 # --no-deps: bayesian-torch declares torchvision and tensorboard, but its layers import only torch, and a torchvision
@@ -46,9 +47,13 @@ demo: $(INSTALLED)
 	$(BIN)/flipout report runs/demo --out runs/demo/report.html
 	@echo "Open runs/demo/report.html in a browser."
 
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html in a browser."
+
 bench: $(INSTALLED_BENCH)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

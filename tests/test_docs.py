@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,3 +43,13 @@ def test_block_runs(block: str) -> None:
 
 def test_there_are_blocks() -> None:
     assert len(BLOCKS) >= 3
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs pip install 'flipout[docs]'")
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """Strictly: no broken link, no page outside of the navigation, no name without an entry."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    loaded = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*(?:src|href)=["']?(?:https?:)?//""")
+    assert not [page for page in tmp_path.rglob("*.html") if loaded.search(page.read_text(encoding="utf-8"))]

@@ -60,6 +60,7 @@ class Selective:
         return float(self.risk.mean())
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Error against the share that is kept, a matplotlib figure; written where a path is given."""
         return figures.selective(self.coverage, self.risk, path)
 
 

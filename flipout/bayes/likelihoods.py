@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from ..errors import InvalidArgument, InvalidInput
 from ..random import transformed
 
+__all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "Poisson"]
+
 
 class Likelihood(nn.Module, ABC):
     """Computes in float32 at least. Called, it gives `log_prob`."""

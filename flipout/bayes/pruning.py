@@ -19,6 +19,8 @@ _GONE = -30.0  # ρ of a pruned weight: a spread of 1e-13, and a KL that is stil
 
 @dataclass(frozen=True)
 class Pruned:
+    """What `prune` took away."""
+
     fraction: float  # that was asked for
     weights: int  # that are gone
     of: int
@@ -28,6 +30,8 @@ class Pruned:
 
 @dataclass(frozen=True)
 class PruningCurve:
+    """What is left of a score as more weights are taken away."""
+
     points: tuple[Pruned, ...]
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:

@@ -17,6 +17,7 @@ class Generation:
 
     @property
     def members_per_second(self) -> float:
+        """Of evaluation and update together."""
         return self.members / self.seconds if self.seconds else float("inf")
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ from .settings import check_whole
 if TYPE_CHECKING:
     from .strategy import EvolutionStrategy
 
+__all__ = ["Episodes", "Normalizer"]
 
 _FORMED = 2**24  # numbers: of all members' weights, below which they are formed once an episode
 
@@ -140,6 +141,7 @@ class Episodes:
         return returns
 
     def close(self) -> None:
+        """Close the environments that were made; the next call makes new ones."""
         for copies in self._made.values():
             copies.close()
         self._made = {}

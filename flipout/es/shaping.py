@@ -32,6 +32,7 @@ def raw(fitness: Tensor) -> Tensor:
 
 
 SHAPINGS: dict[str, Shaping] = {shaping.__name__: shaping for shaping in (centered_rank, z_score, raw)}
+"""The shapings that `EvolutionStrategy(shaping=…)` knows by name."""
 
 
 def shaping_of(shaping: str | Shaping) -> Shaping:

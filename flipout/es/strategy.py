@@ -199,6 +199,7 @@ class EvolutionStrategy:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state()` of a strategy with the same settings gave."""
         there, given = state["settings"], self._told()
         changed = [
             f"{key}: {given.get(key)!r} given, {there.get(key)!r} there"

@@ -42,3 +42,4 @@ EXPERIMENTS = {
         ES_SCALING,
     )
 }
+"""Name → experiment: all that `flipout list` shows."""

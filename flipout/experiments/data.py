@@ -25,6 +25,8 @@ RARE = 3  # a token of the embedded text that its training part has less often t
 
 @dataclass(frozen=True, eq=False)
 class Images:
+    """x (N, C, H, W) uint8, y (N,) int64; `source` says which data it is."""
+
     x_train: Tensor
     y_train: Tensor
     x_test: Tensor
@@ -35,6 +37,8 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class Text:
+    """Tokens (length,) int64, indices into `vocabulary`; `source` says which data it is."""
+
     train: Tensor
     valid: Tensor
     test: Tensor

@@ -42,6 +42,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Experiment:
+    """One table or figure: its presets, what they cost, and the work."""
+
     name: str
     title: str
     claim: str
@@ -50,6 +52,7 @@ class Experiment:
     work: Callable[[Any, Run], Outcome]
 
     def config(self, preset: str) -> Config:
+        """Its settings, to be changed by `dataclasses.replace`."""
         if preset not in self.presets:
             raise InvalidArgument(f"{self.name} has no preset {preset!r}: use one of {', '.join(self.presets)}.")
         return self.presets[preset]  # pyright: ignore[reportArgumentType]
@@ -64,6 +67,7 @@ class Experiment:
         tensorboard: bool = False,
         progress: Progress | None = None,
     ) -> Result:
+        """Work, or go on with it, in a folder; what was found is written there too."""
         settings = {
             "experiment": self.name,
             "preset": preset,

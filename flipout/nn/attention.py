@@ -14,7 +14,7 @@ from .perturbations import Perturbations
 
 
 class MultiheadAttention(Perturbed, nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention`; the example's dimension follows `batch_first`."""
+    """`torch.nn.MultiheadAttention` of (time, N, width), or (N, time, width) where `batch_first`."""
 
     torch_type = nn.MultiheadAttention
     default = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight")

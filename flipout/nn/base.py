@@ -126,15 +126,18 @@ class Perturbed(nn.Module):
 
     @classmethod
     def perturbable(cls, layer: nn.Module) -> list[str]:
+        """The Parameters of a torch layer that noise may be put on."""
         own = [name for name, _ in layer.named_parameters(remove_duplicate=False)]
         return [name for pattern in cls.default + cls.optional for name in own if re.fullmatch(pattern, name)]
 
     @classmethod
     def chosen_by_default(cls, name: str) -> bool:
+        """Whether a Parameter is perturbed where `where` is not given."""
         return any(re.fullmatch(pattern, name) for pattern in cls.default)
 
     @classmethod
     def check_options(cls, layer: nn.Module, label: str) -> None:
+        """Refuse a torch layer with an option under which it cannot be perturbed."""
         for option, why in cls.refused.items():
             value = getattr(layer, option)
             if value is not None and value is not False:
@@ -142,12 +145,14 @@ class Perturbed(nn.Module):
 
     @classmethod
     def check_scheme(cls, scheme: Scheme, distributions: dict[str, Distribution], label: str) -> None:
+        """Refuse a scheme that is wrong for this layer, or for one of its distributions."""
         if scheme.name in cls.refused_schemes:
             raise Unsupported(f"{label}: scheme '{scheme.name}' given; {cls.refused_schemes[scheme.name]}")
         for name, distribution in distributions.items():
             scheme.check(distribution, f"{label}.{name}")
 
     def set_plan(self, plan: Plan) -> None:
+        """Take on a noise: which Parameters, which distributions, which scheme."""
         self.check_scheme(plan.scheme, plan.distributions, plan.label or type(self).__name__)
         self.plan = plan
         padding = getattr(self, "padding_idx", None)
@@ -167,6 +172,7 @@ class Perturbed(nn.Module):
                 self.get_submodule(owner).register_buffer(f"{local}_{suffix}", value)
 
     def names_beside(self, name: str) -> list[str]:
+        """What stands beside a Parameter: `weight_rho`, and the numbers of a prior."""
         return [f"{name}_{suffix}" for suffix in self.plan.learned.get(name, ()) + self.plan.kept.get(name, ())]
 
     def learned_beside(self, name: str) -> dict[str, Tensor]:
@@ -189,6 +195,7 @@ class Perturbed(nn.Module):
 
     @property
     def label(self) -> str:
+        """What errors call it: its name in the model, and its kind."""
         kind = type(self).__name__
         return f"{self.plan.label} ({kind})" if self.plan.label else kind
 

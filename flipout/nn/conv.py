@@ -76,24 +76,36 @@ class _ConvTranspose(_Convolution):
 
 
 class Conv1d(_Conv, nn.Conv1d):
+    """`torch.nn.Conv1d`: (N, in, L) → (N, out, L′); every position of example n sees its one kernel."""
+
     torch_type = nn.Conv1d
 
 
 class Conv2d(_Conv, nn.Conv2d):
+    """`torch.nn.Conv2d`: (N, in, H, W) → (N, out, H′, W′); every position of example n sees its one kernel."""
+
     torch_type = nn.Conv2d
 
 
 class Conv3d(_Conv, nn.Conv3d):
+    """`torch.nn.Conv3d`: (N, in, D, H, W) → (N, out, D′, H′, W′); every position of example n sees its one kernel."""
+
     torch_type = nn.Conv3d
 
 
 class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
+    """`torch.nn.ConvTranspose1d`: (N, in, L) → (N, out, L′); example n has one kernel."""
+
     torch_type = nn.ConvTranspose1d
 
 
 class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
+    """`torch.nn.ConvTranspose2d`: (N, in, H, W) → (N, out, H′, W′); example n has one kernel."""
+
     torch_type = nn.ConvTranspose2d
 
 
 class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
+    """`torch.nn.ConvTranspose3d`: (N, in, D, H, W) → (N, out, D′, H′, W′); example n has one kernel."""
+
     torch_type = nn.ConvTranspose3d

@@ -15,7 +15,7 @@ _WHY = {
 
 
 class Embedding(Perturbed, nn.Embedding):
-    """`torch.nn.Embedding`: example n looks rows up in W̄ + ΔŴ ∘ r_n s_nᵀ. The `padding_idx` row is never perturbed."""
+    """`torch.nn.Embedding`, (N, …) → (N, …, width): example n looks up rows of its W_n. `padding_idx` has no noise."""
 
     torch_type = nn.Embedding
     optional = ("weight",)
@@ -35,7 +35,7 @@ class Embedding(Perturbed, nn.Embedding):
 
 
 class EmbeddingBag(Perturbed, nn.EmbeddingBag):
-    """`torch.nn.EmbeddingBag`: a bag is an example."""
+    """`torch.nn.EmbeddingBag`, (N, length) → (N, width): a bag is an example, also one given by `offsets`."""
 
     torch_type = nn.EmbeddingBag
     optional = ("weight",)

@@ -8,7 +8,7 @@ from .base import Perturbed
 
 
 class Linear(Perturbed, nn.Linear):
-    """`torch.nn.Linear` whose weight (and bias, if named) is perturbed for each example."""
+    """`torch.nn.Linear`, (N, …, in) → (N, …, out): an example has one weight (and bias, if named)."""
 
     torch_type = nn.Linear
     default = ("weight",)

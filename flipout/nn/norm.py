@@ -75,6 +75,8 @@ class _OverChannels(_Norm):
 
 
 class LayerNorm(_OverLast, nn.LayerNorm):
+    """`torch.nn.LayerNorm` over the last dimensions of (N, …): a scale and a shift for each example, where named."""
+
     torch_type = nn.LayerNorm
 
     def forward(self, input: Tensor) -> Tensor:
@@ -85,6 +87,8 @@ class LayerNorm(_OverLast, nn.LayerNorm):
 
 
 class RMSNorm(_OverLast, nn.RMSNorm):
+    """`torch.nn.RMSNorm` over the last dimensions of (N, …): a scale for each example, where named."""
+
     torch_type = nn.RMSNorm
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,6 +99,8 @@ class RMSNorm(_OverLast, nn.RMSNorm):
 
 
 class GroupNorm(_OverChannels, nn.GroupNorm):
+    """`torch.nn.GroupNorm` of (N, C, …): a scale and a shift of (C,) for each example, where named."""
+
     torch_type = nn.GroupNorm
 
     def forward(self, input: Tensor) -> Tensor:
@@ -124,12 +130,18 @@ class _BatchNorm(_OverChannels):
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
+    """`torch.nn.BatchNorm1d` of (N, C) or (N, C, L): a scale and a shift of (C,) for each example, where named."""
+
     torch_type = nn.BatchNorm1d
 
 
 class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
+    """`torch.nn.BatchNorm2d` of (N, C, H, W): a scale and a shift of (C,) for each example, where named."""
+
     torch_type = nn.BatchNorm2d
 
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
+    """`torch.nn.BatchNorm3d` of (N, C, D, H, W): a scale and a shift of (C,) for each example, where named."""
+
     torch_type = nn.BatchNorm3d

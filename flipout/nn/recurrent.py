@@ -164,7 +164,7 @@ class _Directions:
 
 
 class LSTM(Recurrent, nn.LSTM):
-    """`torch.nn.LSTM`."""
+    """`torch.nn.LSTM` of (time, N, in), or (N, time, in) if `batch_first`: a sequence has one weight at all steps."""
 
     torch_type = nn.LSTM
     kind = ops.LSTM
@@ -172,7 +172,7 @@ class LSTM(Recurrent, nn.LSTM):
 
 
 class GRU(Recurrent, nn.GRU):
-    """`torch.nn.GRU`."""
+    """`torch.nn.GRU` of (time, N, in), or (N, time, in) if `batch_first`: a sequence has one weight at all steps."""
 
     torch_type = nn.GRU
     kind = ops.GRU
@@ -180,7 +180,7 @@ class GRU(Recurrent, nn.GRU):
 
 
 class RNN(Recurrent, nn.RNN):
-    """`torch.nn.RNN`."""
+    """`torch.nn.RNN` of (time, N, in), or (N, time, in) if `batch_first`: a sequence has one weight at all steps."""
 
     torch_type = nn.RNN
     kind = ops.RNN
@@ -225,7 +225,7 @@ class RecurrentCell(_Stepping, nn.RNNCellBase):
 
 
 class LSTMCell(RecurrentCell, nn.LSTMCell):
-    """`torch.nn.LSTMCell`."""
+    """`torch.nn.LSTMCell` of (N, in): in a loop inside of its root, a sequence has one weight at all its steps."""
 
     torch_type = nn.LSTMCell
     kind = ops.LSTM
@@ -234,7 +234,7 @@ class LSTMCell(RecurrentCell, nn.LSTMCell):
 
 
 class GRUCell(RecurrentCell, nn.GRUCell):
-    """`torch.nn.GRUCell`."""
+    """`torch.nn.GRUCell` of (N, in): in a loop inside of its root, a sequence has one weight at all its steps."""
 
     torch_type = nn.GRUCell
     kind = ops.GRU
@@ -242,7 +242,7 @@ class GRUCell(RecurrentCell, nn.GRUCell):
 
 
 class RNNCell(RecurrentCell, nn.RNNCell):
-    """`torch.nn.RNNCell`."""
+    """`torch.nn.RNNCell` of (N, in): in a loop inside of its root, a sequence has one weight at all its steps."""
 
     torch_type = nn.RNNCell
     kind = ops.RNN

@@ -15,6 +15,8 @@ Product = Callable[[Tensor], Tensor]
 
 
 class Scheme(ABC):
+    """How N examples see one Parameter's noise: written once, for every op and distribution."""
+
     name: str
     once: bool = False  # a weight that a forward pass uses twice would be two weights
     own_weights: bool = False  # every example's weights are formed, and take memory

@@ -47,6 +47,7 @@ class Record:
 
     @property
     def value(self) -> float:
+        """The variance, under the name that `compare` knows."""
         return self.variance
 
     @property
@@ -56,6 +57,8 @@ class Record:
 
 
 class Measurements:
+    """What `measure` found: a sequence of `Record`s, with its fits, files and figure."""
+
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = tuple(records)
 
@@ -99,9 +102,11 @@ class Measurements:
         return [Curve.of(*name, curve.records).slope() for name, curve in self.curves().items()]
 
     def to_rows(self) -> list[dict[str, Any]]:
+        """A dictionary for each record."""
         return [asdict(record) for record in self.records]
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """A line for each record, after one with their names."""
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, [field.name for field in fields(Record)], lineterminator="\n")
         writer.writeheader()
@@ -109,13 +114,16 @@ class Measurements:
         write_whole(path, text.getvalue())
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
+        """What `from_json` reads."""
         write_whole(path, json.dumps(self.to_rows(), indent=1))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> "Measurements":
+        """What `to_json` wrote, a run's `measurements.json` say."""
         return cls(Record(**row) for row in json.loads(Path(path).read_text()))
 
     def to_pandas(self) -> Any:
+        """A DataFrame with a row for each record; needs pandas."""
         import pandas as pd  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
 
         return pd.DataFrame(self.to_rows())

@@ -1,0 +1,79 @@
+"""The public names: each has a docstring of its own and a place in docs/api, and nothing else has."""
+
+import ast
+import inspect
+import re
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flipout import errors
+
+PAGES = sorted((Path(__file__).parents[1] / "docs" / "api").glob("*.md"))
+LISTED = [name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)]
+# Modules whose `__all__` is public. Of the others, what docs/api lists is.
+PACKAGES = [
+    "flipout",
+    "flipout.bayes",
+    "flipout.bayes.likelihoods",
+    "flipout.es",
+    "flipout.es.rl",
+    "flipout.nn",
+    "flipout.regularizers",
+    "flipout.variance",
+]
+
+
+def public() -> dict[str, Any]:
+    """Dotted name → the object; modules have pages, not entries."""
+    found = {}
+    for module in map(import_module, PACKAGES):
+        found |= {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
+    found |= {f"flipout.errors.{name}": made for name, made in vars(errors).items() if inspect.isclass(made)}
+    return {name: made for name, made in found.items() if not inspect.ismodule(made)}
+
+
+PUBLIC = public()
+
+
+def test_every_public_name_is_listed_once_and_no_other_of_these_modules() -> None:
+    assert len(LISTED) == len(set(LISTED))
+    assert PUBLIC.keys() <= set(LISTED), sorted(PUBLIC.keys() - set(LISTED))
+    modules = {*PACKAGES, "flipout.errors"}
+    assert {name for name in LISTED if name.rpartition(".")[0] in modules} == PUBLIC.keys()
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_it_exists_and_says_what_it_is(name: str) -> None:
+    module, _, last = name.rpartition(".")
+    made = getattr(import_module(module), last)
+    if not (inspect.isclass(made) or inspect.isroutine(made)):
+        assert documented(module, last), f"{name} has no docstring: a string after its assignment"
+        return
+    own = vars(made).get("__doc__") if inspect.isclass(made) else made.__doc__
+    assert own, f"{name} has no docstring of its own"
+    assert not own.startswith(f"{last}("), f"{name} has only the docstring that dataclass made"
+
+
+@pytest.mark.parametrize("name", [name for name, made in PUBLIC.items() if inspect.isclass(made)])
+def test_its_public_methods_say_what_they_do(name: str) -> None:
+    for method, made in vars(PUBLIC[name]).items():
+        function = made.fget if isinstance(made, property) else getattr(made, "__func__", made)
+        if method.startswith("_") or not inspect.isfunction(function):
+            continue
+        inherited = (getattr(parent, method, None) for parent in PUBLIC[name].__mro__)
+        assert any(inspect.getdoc(one) for one in inherited), f"{name}.{method} has no docstring"
+
+
+def documented(module: str, name: str) -> bool:
+    """Whether a string stands after the assignment of that name, somewhere in its package."""
+    source = Path(str(inspect.getsourcefile(import_module(module))))
+    for path in source.parent.glob("*.py") if source.stem == "__init__" else [source]:
+        for one, following in pairwise(ast.parse(path.read_text()).body):
+            targets = [one.target] if isinstance(one, ast.AnnAssign) else getattr(one, "targets", [])
+            if [name] == [target.id for target in targets if isinstance(target, ast.Name)]:
+                return isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+    return False
