@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flipout.errors import MissingExtra
+from flipout.experiments.catalogue import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -53,3 +54,19 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
     assert run.returncode == 0, run.stdout + run.stderr
     loaded = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*(?:src|href)=["']?(?:https?:)?//""")
     assert not [page for page in tmp_path.rglob("*.html") if loaded.search(page.read_text(encoding="utf-8"))]
+
+
+PROSE = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_the_page_of_the_paper_knows_every_experiment_and_what_was_run() -> None:
+    text = (ROOT / "docs" / "paper.md").read_text()
+    for name in EXPERIMENTS:
+        assert f"`{name}`" in text, name
+        assert ((ROOT / "results" / name).exists()) == (f"](../results/{name})" in text), name
