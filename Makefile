@@ -8,7 +8,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 INSTALLED := $(VENV)/.installed
-INSTALLED_BENCH := $(VENV)/.installed-bench
 
 .PHONY: help test lint demo docs bench clean
 .DELETE_ON_ERROR:
@@ -21,14 +20,11 @@ help:
 	@echo "make bench   run the benchmarks, append rows to benchmarks/results.csv"
 	@echo "make clean   remove the environment, caches and build outputs"
 
+# --no-deps: bayesian-torch declares torchvision and tensorboard, but its layers import only torch, and a torchvision
+# that matches the torch build in use may not exist.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[dev,docs,experiments,triton,ray,rl]'
-	@touch $@
-
-# --no-deps: bayesian-torch declares torchvision and tensorboard, but its layers import only torch, and a torchvision
-# that matches the torch build in use may not exist.
-$(INSTALLED_BENCH): $(INSTALLED)
 	$(PIP) --no-deps bayesian-torch
 	@touch $@
 
@@ -51,7 +47,7 @@ docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html in a browser."
 
-bench: $(INSTALLED_BENCH)
+bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
 clean:

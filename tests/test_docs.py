@@ -22,20 +22,28 @@ BLOCKS = [
     for block in [match.group(1)]
 ]
 
-OPTIONAL = {"lightning": "pip install lightning", "gymnasium": "pip install 'flipout[rl]'"}
+OPTIONAL = {
+    "bayesian_torch": "pip install --no-deps bayesian-torch",
+    "evotorch": "pip install --no-deps evotorch, and pandas",
+    "gymnasium": "pip install 'flipout[rl]'",
+    "lightning": "pip install lightning",
+}
 
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block_runs(block: str) -> None:
     imported = {
-        alias.name for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import) for alias in node.names
+        alias.name.partition(".")[0]
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Import)
+        for alias in node.names
     }
     for name in imported & OPTIONAL.keys():
         if find_spec(name) is None:
             pytest.skip(f"needs {name}: {OPTIONAL[name]}")
     with warnings.catch_warnings():
-        if "lightning" in imported:
-            warnings.simplefilter("ignore")  # it warns of itself: names of torch that it still uses, workers, tips
+        if imported & {"evotorch", "lightning"}:
+            warnings.simplefilter("ignore")  # they warn of themselves: names of torch they still use, workers, tips
         try:
             exec(compile(block, "<docs>", "exec"), {"__name__": "docs"})
         except MissingExtra as error:
