@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help test lint demo docs bench clean
+.PHONY: help test lint demo docs wheel bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make lint    ruff and basedpyright alone"
 	@echo "make demo    measure the paper's figure 1 on a small network, and write the report page"
 	@echo "make docs    build the site into site/, without a network"
+	@echo "make wheel   build the wheel into dist/, and try it in an empty environment (minutes)"
 	@echo "make bench   run the benchmarks, append rows to benchmarks/results.csv"
 	@echo "make clean   remove the environment, caches and build outputs"
 
@@ -46,6 +47,10 @@ demo: $(INSTALLED)
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html in a browser."
+
+wheel: $(INSTALLED)
+	$(BIN)/python -m build
+	$(BIN)/python -m pytest -m slow tests/test_release.py
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks

@@ -83,6 +83,12 @@ def _import_offered() -> None:
             _refused.append(f"{module} cannot be imported: {error}.")
 
 
+def kernels() -> tuple[list[str], list[str]]:
+    """The definitions that have a kernel here, and why modules of kernels could not be imported."""
+    _import_offered()
+    return sorted(_kernels), list(_refused)
+
+
 def eager() -> bool:
     """Whether only the definitions themselves may run."""
     return _requested == "eager"

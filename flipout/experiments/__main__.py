@@ -5,6 +5,10 @@ import sys
 
 
 def run() -> int:
+    if sys.argv[1:] == ["doctor"]:  # also where the packages are missing that the other commands need
+        from .doctor import doctor
+
+        return doctor()
     try:
         from .cli import main
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""flipout list | run | report | generate"""
+"""flipout list | run | report | generate | doctor"""
 
 import io
 import shlex
@@ -17,6 +17,7 @@ import flipout
 
 from ..errors import FlipoutError, InvalidArgument
 from .catalogue import EXPERIMENTS
+from .doctor import doctor
 from .experiment import Config, Preset
 from .generate import Writing, texts
 from .page import write_page
@@ -28,6 +29,7 @@ USAGE = """usage: flipout COMMAND
   flipout run NAME --preset quick    run one; `flipout run NAME --help` shows its settings
   flipout report RUN...              one self-contained HTML page of finished runs
   flipout generate RUN --row ROW     text from a language model of a run
+  flipout doctor                     versions, devices, kernels in use, data found
 """
 C = TypeVar("C", bound=Config)
 
@@ -72,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ✓ stops no run
     command, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
     rest = rest[:-1]
-    commands = {"list": list_experiments, "run": run, "report": report, "generate": generate}
+    commands = {"list": list_experiments, "run": run, "report": report, "generate": generate, "doctor": doctor}
     if command == "--version":
         print(f"flipout {flipout.__version__}")
         return 0

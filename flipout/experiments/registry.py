@@ -118,3 +118,4 @@ PTB_CHARACTERS = DataSet(
     "Penn Treebank, characters",
     tuple(_file(f"ptb/ptb.char.{split}.txt", ("", ".gz"), _ptb_words(split), spelled) for split in SPLITS),
 )
+DATA_SETS = (MNIST, CIFAR10, PTB_WORDS, PTB_CHARACTERS)

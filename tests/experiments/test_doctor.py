@@ -1,0 +1,90 @@
+"""flipout doctor: it names what is here and what is not, and works where little is."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+import torch
+
+import flipout
+from flipout import backend
+from flipout.errors import InvalidArgument
+from flipout.experiments import doctor, files, registry
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(files.VARIABLE, raising=False)
+    monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
+
+
+def test_it_says_versions_devices_kernels_and_data(capsys: pytest.CaptureFixture) -> None:
+    assert doctor.doctor() == 0
+    out = capsys.readouterr().out
+    for said in (flipout.__version__, torch.__version__, "devices", "cpu", "kernels", "MNIST", "Penn Treebank, words"):
+        assert said in out
+    assert out.count("not here: set FLIPOUT_DATA") == len(registry.DATA_SETS)
+
+
+def test_data_that_is_there_or_half_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [file.name for file in registry.MNIST.files] + [registry.CIFAR10.files[0].name]:
+        path = tmp_path / "data" / (name + (".gz" if name.startswith("mnist") else ""))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.setenv(files.VARIABLE, str(tmp_path / "data"))
+    found = {which: what for area, which, what in doctor.findings() if area == "data"}
+    assert found["MNIST"] == "the folder in FLIPOUT_DATA"
+    assert found["CIFAR-10"] == "the folder in FLIPOUT_DATA, 1 of 6 files"
+
+
+def test_a_folder_that_is_not_there_is_status_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv(files.VARIABLE, "/no/such/folder")
+    assert doctor.doctor() == 1
+    assert "FLIPOUT_DATA is '/no/such/folder', which is not a folder" in capsys.readouterr().out
+
+
+def test_a_missing_package_comes_with_the_line_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        if package in ("tyro", "rich"):
+            raise PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr(doctor, "version", missing)
+    found = {which: what for area, which, what in doctor.findings() if area == "extras"}
+    assert found["experiments"].endswith("missing rich, tyro: pip install 'flipout[experiments]'")
+    assert found["ray"] == "ray 1.0"
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, packages in doctor.EXTRAS.items():
+        assert {re.split(r"[\[;]", given)[0].strip() for given in declared[extra]} == set(packages)
+    assert declared.keys() - doctor.EXTRAS.keys() == {"bench", "dev", "docs"}
+
+
+def test_kernels_or_why_there_are_none() -> None:
+    names, refused = backend.kernels()
+    assert bool(names) != bool(refused)
+    assert refused or "lstm" in names
+
+
+def test_it_needs_no_extra() -> None:
+    """The packages of the other commands are made impossible to import."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['tyro', 'rich', 'pooch', 'matplotlib', 'sklearn'])); "
+        "sys.argv = ['flipout', 'doctor']; from flipout.experiments.__main__ import run; sys.exit(run())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    assert "embedded" in run.stdout
+
+
+def test_arguments_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="takes no arguments; 'all' given"):
+        doctor.doctor(["all"])
