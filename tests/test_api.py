@@ -12,8 +12,11 @@ import pytest
 
 from flipout import errors
 
-PAGES = sorted((Path(__file__).parents[1] / "docs" / "api").glob("*.md"))
-LISTED = [name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)]
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs" / "api").glob("*.md"))
+ENTRIES = [name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)]
+# A name that its module has too, such as flipout.freeze, is listed as flipout.freeze.freeze.
+LISTED = [re.sub(r"\.(\w+)\.\1$", r".\1", name) for name in ENTRIES]
 # Modules whose `__all__` is public. Of the others, what docs/api lists is.
 PACKAGES = [
     "flipout",
@@ -44,6 +47,10 @@ def test_every_public_name_is_listed_once_and_no_other_of_these_modules() -> Non
     assert PUBLIC.keys() <= set(LISTED), sorted(PUBLIC.keys() - set(LISTED))
     modules = {*PACKAGES, "flipout.errors"}
     assert {name for name in LISTED if name.rpartition(".")[0] in modules} == PUBLIC.keys()
+
+
+def test_no_entry_is_a_module() -> None:
+    assert not [name for name in ENTRIES if (ROOT / name.replace(".", "/")).with_suffix(".py").exists()]
 
 
 @pytest.mark.parametrize("name", LISTED)
