@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .distributions.base import Distribution, sample
+from .distributions.base import Distribution, sample, sample_of
 from .draw import Draw
 from .errors import AsymmetricDistribution
 from .random import sign_at, signs
@@ -64,7 +64,7 @@ class Perturbation:
     """Products are computed in `dtype`; noise is made in the Parameter's own dtype and cast."""
 
     parameter: Tensor
-    spread: Tensor
+    given: Tensor | None  # the spread
     distribution: Distribution
     draw: Draw
     key: int
@@ -72,6 +72,14 @@ class Perturbation:
     examples: int
     dtype: torch.dtype
     part: Part | None = None
+    source: Tensor | None = None  # in place of the spread, its softplus
+
+    @property
+    def spread(self) -> Tensor:
+        if self.given is not None:
+            return self.given
+        assert self.source is not None
+        return F.softplus(self.source)
 
     @property
     def mean(self) -> Tensor:
@@ -105,7 +113,7 @@ class Perturbation:
 
     def starts(self, first: int, count: int) -> Tensor | None:
         """(count,): where the streams of ΔŴ of the bases `first` onward start, if ΔŴ is N(0, 1) times one number."""
-        plain = self.distribution.gaussian and self.spread.dim() == 0 and self.part is None
+        plain = self.distribution.gaussian and self.given is not None and self.given.dim() == 0 and self.part is None
         return self._starts(NOISE, first, count) if plain else None
 
     def delta_rows(self, row: Tensor, base: Tensor, first: int, count: int) -> Tensor:
@@ -156,7 +164,11 @@ class Perturbation:
         return replace(self, first=first, examples=examples)
 
     def _sample(self, start: Tensor) -> Tensor:
-        whole = sample(self.distribution, self.spread, start, tuple(self.parameter.shape), self.dtype)
+        shape = tuple(self.parameter.shape)
+        if self.source is None:
+            whole = sample(self.distribution, self.spread, start, shape, self.dtype)
+        else:
+            whole = sample_of(self.distribution, self.source, start, shape, self.dtype)
         return self._rows_of(whole, start.dim())
 
     def _starts(self, field: int, first: int, count: int) -> Tensor:

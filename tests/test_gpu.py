@@ -9,6 +9,7 @@ from torch import nn
 
 import flipout
 from flipout.backend import Backend, chosen, using
+from flipout.nn.contexts import weighted_sums
 from flipout.random import key_schedule, sign_words, signs
 from flipout.streams import NOISE, Stream, stream_starts
 
@@ -380,3 +381,20 @@ def test_eval_is_torchs_own_layer_to_the_bit() -> None:
     layer = flipout.perturb(copied(plain), flipout.MultiplicativeGaussian(0.5)).eval()
     x = torch.randn(4, 3, 6, device="cuda")
     assert torch.equal(layer(x)[0], plain.eval()(x)[0])
+
+
+@pytest.mark.parametrize("scheme", [flipout.Flipout(), flipout.LowRank(1), flipout.LowRank(3)], ids=str)
+@pytest.mark.parametrize("size", [1.0, 1e-6, 1e6])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sums_over_a_population_in_half_precision(scheme: flipout.Scheme, size: float, dtype: torch.dtype) -> None:
+    model = flipout.perturb(torch.nn.Linear(70, 48), flipout.Gaussian(0.1), scheme=scheme, where="*")
+    coefficients = size * torch.randn(3000, dtype=torch.float64)
+    with torch.no_grad(), flipout.hold(model.double(), 3):
+        exact = {id(parameter): total for parameter, total in weighted_sums(model, coefficients)}
+        exact = [exact[id(parameter)] for parameter in model.parameters()]
+    model = model.to("cuda", dtype)
+    with torch.no_grad(), flipout.hold(model, 3):
+        made = {id(parameter): total for parameter, total in weighted_sums(model, coefficients)}
+    for parameter, truth in zip(model.parameters(), exact, strict=True):
+        error = made[id(parameter)].double().cpu() - truth
+        assert error.norm() <= 2.0**-6 * truth.norm()

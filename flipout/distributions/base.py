@@ -32,6 +32,10 @@ class Distribution(ABC):
     def noise(self, stream: Stream) -> Tensor:
         """Standard noise: mean 0, nothing learned."""
 
+    def source(self, **learned: Tensor) -> Tensor | None:
+        """The Parameter whose softplus the spread is, where it is that: kernels make it where they use it."""
+        return None
+
     def named(self, name: str) -> Self:
         """This distribution for one Parameter: fields given as {glob: value} are looked up by its name."""
         if not dataclasses.is_dataclass(self):
@@ -96,12 +100,12 @@ class _Scaled:
     shape: tuple[int, ...]
     rounded: torch.dtype  # of the noise alone
 
-    def kernel(self, start: Tensor, factor: Tensor) -> Callable[..., Tensor] | None:
+    def kernel(self, start: Tensor, factor: Tensor, **of: Any) -> Callable[..., Tensor] | None:
         kind = getattr(type(self.distribution).noise, "kind", lambda _: None)(self.distribution)
         if kind is None or factor.shape not in (torch.Size(), self.shape, (*start.shape, *self.shape)):
             return None
         made = chosen("scaled_noise", start, self.rounded, required=False)
-        return made and (lambda dtype: made(start, factor, self.shape, kind, self.rounded, dtype))
+        return made and (lambda dtype: made(start, factor, self.shape, kind, self.rounded, dtype, **of))
 
     def noise(self, start: Tensor) -> Tensor:
         return self.distribution.noise(Stream(start, self.shape, self.rounded))
@@ -133,6 +137,43 @@ class _Replayed(torch.autograd.Function):
             return kernel(scaled.rounded).sum_to_size(ctx.spread_shape), None, None, None
         made = grad.to(scaled.rounded) * (scaled.noise(start) if noise is None else noise)
         return made.sum_to_size(ctx.spread_shape), None, None, None
+
+
+class _OfSource(torch.autograd.Function):
+    """softplus(source) ∘ noise, in one pass each way: the spread itself is never written."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, start: Tensor, scaled: _Scaled, dtype: torch.dtype) -> Tensor:
+        kernel = scaled.kernel(start, source, softplus=True)
+        assert kernel is not None
+        ctx.scaled = scaled
+        ctx.save_for_backward(source, start)
+        return kernel(dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        source, start = ctx.saved_tensors
+        (grad,), scaled = grads, ctx.scaled
+        kernel = None if torch.is_grad_enabled() else scaled.kernel(start, grad, slope=source)
+        if kernel is None:
+            made = grad.to(scaled.rounded) * scaled.noise(start) * source.sigmoid()
+        else:
+            made = kernel(scaled.rounded)
+        return made.sum_to_size(source.shape), None, None, None
+
+
+def made_of_source(source: Tensor | None) -> bool:
+    """Whether `sample` can take it in place of the spread."""
+    if source is None or source.dtype == torch.float64 or transformed():
+        return False
+    return chosen("scaled_noise", source, source.dtype, required=False) is not None
+
+
+def sample_of(
+    distribution: Distribution, source: Tensor, start: Tensor, shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """`sample` with the spread softplus(source)."""
+    return _OfSource.apply(source, start, _Scaled(distribution, shape, source.dtype), dtype)  # pyright: ignore
 
 
 def sample(

@@ -64,6 +64,10 @@ class MeanField(LearnedDistribution):
     def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
         return F.softplus(learned["rho"])
 
+    def source(self, **learned: Tensor) -> Tensor | None:
+        own = type(self).spread is MeanField.spread and type(self).noise is MeanField.noise
+        return learned["rho"] if own else None
+
     @standard("normal")
     def noise(self, stream: Stream) -> Tensor:
         return stream.normal()

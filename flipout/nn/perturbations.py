@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..distributions.base import made_of_source
 from ..draw import Draw
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op
@@ -59,11 +60,15 @@ class Perturbations:
                 "unshard() it first; tensor-parallel weights (parallelize_module) cannot be perturbed yet: leave them "
                 "out with `where`."
             )
-        spread = distribution.spread(parameter, **layer.learned_beside(name))
+        learned, about = layer.learned_beside(name), (self.draw, self.keys[name], first, examples, self.dtype)
+        source = None if name in plan.quiet_rows else distribution.source(**learned)
+        if made_of_source(source):
+            return Perturbation(parameter, None, distribution, *about, source=source)
+        spread = distribution.spread(parameter, **learned)
         if name in plan.quiet_rows:
             quiet = torch.arange(parameter.shape[0], device=parameter.device) == plan.quiet_rows[name]
             spread = torch.where(quiet.unsqueeze(1), 0, spread)
-        return Perturbation(parameter, spread, distribution, self.draw, self.keys[name], first, examples, self.dtype)
+        return Perturbation(parameter, spread, distribution, *about)
 
     def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None, part: Part | None = None) -> Tensor:
         """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""

@@ -44,9 +44,14 @@ class Whose(NamedTuple):
     over: int
 
 
-def quantise(x: Tensor, whose: Whose | None, straight: bool, turned: bool) -> Quantised:
+def scale_of(x: Tensor) -> Tensor:
+    kernel = chosen("largest", x, required=False)
+    largest = torch.linalg.vector_norm(x, torch.inf).float() if kernel is None else kernel(x)
+    return (largest / _LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
+
+
+def quantise(x: Tensor, scale: Tensor, whose: Whose | None, straight: bool, turned: bool) -> Quantised:
     """Q of the matrix x, flipped where its rows have signs."""
-    scale = (torch.linalg.vector_norm(x, torch.inf).float() / _LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
     kernel = chosen("quantise", x, None if whose is None else whose.signs, required=False)
     if kernel is not None:
         made = kernel(x, scale, whose, straight, turned)
@@ -83,10 +88,11 @@ class QuantisedProduct(torch.autograd.Function):
         ctx: Any, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, spec: Spec
     ) -> Tensor:
         op = spec.op
-        own = quantise(x.reshape(-1, op.in_features), Whose(spec.signs, keys, op.s_dim), True, False)
-        noise = quantise(delta, None, True, True)
+        rows = x.reshape(-1, op.in_features)
+        own = quantise(rows, scale_of(rows), Whose(spec.signs, keys, op.s_dim), True, False)
+        noise = quantise(delta, scale_of(delta), None, True, True)
         ctx.spec, ctx.dtype = spec, delta.dtype
-        ctx.save_for_backward(x, mean, noise.turned, noise.scale, keys)
+        ctx.save_for_backward(x, mean, noise.turned, noise.scale, own.scale, keys)
         p = multiply(own.straight, noise.straight, (own.scale, noise.scale), x.dtype)
         y = op.apply(x, mean, bias)
         return _added(y, p.view(y.shape), spec, keys, op.r_dim)
@@ -99,22 +105,21 @@ class QuantisedProduct(torch.autograd.Function):
 
     @staticmethod
     def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, turned, scale, keys = ctx.saved_tensors
+        x, mean, turned, scale, x_scale, keys = ctx.saved_tensors
         spec, op = ctx.spec, ctx.spec.op
         need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
         dx, dmean = op.gradients(grad, x, mean, (need_x, need_mean))
         dbias = spec.bias_gradient(grad) if need_bias else None
         if not (need_x or need_delta):
             return None, dmean, dbias, None, None, None
-        own = quantise(
-            grad.reshape(-1, op.out_features), Whose(spec.signs, keys, op.r_dim), bool(need_x), bool(need_delta)
-        )
+        rows, whose = grad.reshape(-1, op.out_features), Whose(spec.signs, keys, op.r_dim)
+        own = quantise(rows, scale_of(rows), whose, bool(need_x), bool(need_delta))
         ddelta = None
         if own.straight is not None:
             dp = multiply(own.straight, turned, (own.scale, scale), x.dtype)
             dx = _added(dx, dp.view(x.shape), spec, keys, op.s_dim)
         if own.turned is not None:
-            given = quantise(x.reshape(-1, op.in_features), Whose(spec.signs, keys, op.s_dim), False, True)
+            given = quantise(x.reshape(-1, op.in_features), x_scale, Whose(spec.signs, keys, op.s_dim), False, True)
             ddelta = multiply(own.turned, given.turned, (own.scale, given.scale), ctx.dtype)
         return dx, dmean, dbias, ddelta, None, None
 

@@ -14,8 +14,13 @@ from .base import INTERPRETED, index_type
 from .launch import launch
 from .twice import negatives
 
-_ROWS = 64
+_ROWS, _BLOCK, _TIMES = 64, 2048, 8
 _COLUMNS = tl.constexpr(BLOCK)
+
+
+@triton.jit
+def _more(a, b):
+    return tl.maximum(a, b)
 
 
 @triton.jit(do_not_specialize=["positions", "first", "high", "low"])
@@ -49,6 +54,24 @@ def _quantise(
         tl.store(straight + (row * FEATURES)[:, None] + column[None, :], rounded, mask=inside)
     if turned is not None:
         tl.store(turned + (column * rows)[:, None] + row[None, :], rounded.T, mask=inside.T)
+
+
+@triton.jit
+def _largest(out, x, total, INDEX: tl.constexpr, BLOCK: tl.constexpr, TIMES: tl.constexpr):
+    begin = tl.program_id(0).to(INDEX) * (BLOCK * TIMES)
+    most = tl.full((BLOCK,), 0, tl.float32)
+    for i in tl.static_range(TIMES):
+        place = begin + i * BLOCK + tl.arange(0, BLOCK)
+        most = tl.maximum(most, tl.abs(tl.load(x + place, mask=place < total, other=0).to(tl.float32)))
+    tl.atomic_max(out, tl.reduce(most, 0, _more), sem="relaxed")
+
+
+def largest(x: Tensor) -> Tensor:
+    """max |x|, in single precision."""
+    out = torch.zeros((), dtype=torch.float32, device=x.device)
+    grid = (-(-x.numel() // (_BLOCK * _TIMES)),)
+    launch(_largest, grid, out, x, x.numel(), INDEX=index_type(x), BLOCK=_BLOCK, TIMES=_TIMES)
+    return out
 
 
 def quantise(
@@ -88,4 +111,9 @@ def _fits(x: Tensor, signs: Signs | None) -> bool:
     return whole and not INTERPRETED and x.dtype in (torch.bfloat16, torch.float16) and capability(x.device) >= ADA
 
 
+def _all(x: Tensor) -> bool:
+    return _fits(x, None)
+
+
 register("quantise", quantise, _fits)
+register("largest", largest, _all)

@@ -92,15 +92,30 @@ def _word(start, row, column, origin, inside):
 
 
 @triton.jit
-def _scaled(noise, factor, column, place, inside, KIND: tl.constexpr, FACTOR: tl.constexpr):
-    """The noise, rounded to KIND, times its factor: none (0), one number (1), one for each column (2) or place (3)."""
+def _softplus(x):
+    """log(1 + eˣ), by a series where 1 + eˣ has rounded most of eˣ away."""
+    e = tl.exp(tl.minimum(x, 20.0))
+    small = e * (1 - e * (0.5 - e * (1 / 3 - e * 0.25)))
+    return tl.where(x > 20.0, x, tl.where(e < 0.01, small, tl.log(1 + e)))
+
+
+@triton.jit
+def _scaled(
+    noise, factor, slope, column, place, inside, KIND: tl.constexpr, FACTOR: tl.constexpr, SOFTPLUS: tl.constexpr
+):
+    """The noise, rounded to KIND, times its factor: none (0), one number (1), one for each column (2) or place (3); or
+    times the softplus of that. With a `slope`, times the derivative of its softplus as well."""
     made = noise
     if FACTOR:
         made = noise.to(KIND).to(noise.dtype)
         if FACTOR == 1:
-            made *= tl.load(factor).to(noise.dtype)
+            by = tl.load(factor).to(noise.dtype)
         else:
-            made *= tl.load(factor + (column if FACTOR == 2 else place), mask=inside, other=0).to(noise.dtype)
+            by = tl.load(factor + (column if FACTOR == 2 else place), mask=inside, other=0).to(noise.dtype)
+        made *= _softplus(by).to(KIND).to(noise.dtype) if SOFTPLUS else by
+        if slope is not None:
+            x = tl.load(slope + column, mask=inside, other=0).to(noise.dtype)
+            made = made.to(KIND).to(noise.dtype) / (1 + tl.exp(-x))
     return made
 
 
@@ -109,6 +124,7 @@ def _halves(
     out,
     start,
     factor,
+    slope,
     total: tl.int64,
     half: tl.int64,
     size: tl.int64,
@@ -116,6 +132,7 @@ def _halves(
     REAL: tl.constexpr,
     KIND: tl.constexpr,
     FACTOR: tl.constexpr,
+    SOFTPLUS: tl.constexpr,
     INDEX: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -129,10 +146,10 @@ def _halves(
     else:
         first, second = gaussians(z, REAL, KIND)
     place, after = row * size.to(INDEX) + column, half.to(INDEX)
-    first = _scaled(first, factor, column, place, inside, KIND, FACTOR)
+    first = _scaled(first, factor, slope, column, place, inside, KIND, FACTOR, SOFTPLUS)
     tl.store(out + place, first, mask=inside)
     inside &= column + half < size
-    second = _scaled(second, factor, column + after, place + after, inside, KIND, FACTOR)
+    second = _scaled(second, factor, slope, column + after, place + after, inside, KIND, FACTOR, SOFTPLUS)
     tl.store(out + place + after, second, mask=inside)
 
 
@@ -161,7 +178,7 @@ def _bits(
         element = column[:, None] * 64 + bit
         sign = 1 - 2 * ((z[:, None] >> bit.to(tl.uint64)) & 1).to(REAL)
         there = inside[:, None] & (element < size)
-        sign = _scaled(sign, factor, element, line + element, there, REAL, FACTOR)
+        sign = _scaled(sign, factor, None, element, line + element, there, REAL, FACTOR, False)
         tl.store(out + line + element, sign, mask=there)
 
 
@@ -201,7 +218,10 @@ def _no_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold:
 def _fill_halves(
     out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype | None, factor: Any = None
 ) -> None:
-    size, (by, how, rounded) = math.prod(shape), factor or (None, 0, _TRITON.get(out.dtype))
+    size, (by, how, rounded, softplus, slope) = (
+        math.prod(shape),
+        factor or (None, 0, _TRITON.get(out.dtype), False, None),
+    )
     half = -(-size // 2)
     total, origin = start.numel() * half, wrap(kind * APART)
     grid = (-(-total // _BLOCK),)
@@ -211,6 +231,7 @@ def _fill_halves(
         out,
         start,
         by,
+        slope,
         total,
         half,
         size,
@@ -218,6 +239,7 @@ def _fill_halves(
         REAL=real,
         KIND=rounded,
         FACTOR=how,
+        SOFTPLUS=softplus,
         INDEX=index_type(out),
         BLOCK=_BLOCK,
     )
@@ -263,17 +285,26 @@ def _fill_bits(
 
 
 def scaled_noise(
-    start: Tensor, factor: Tensor, shape: Sequence[int], kind: str, rounded: torch.dtype, dtype: torch.dtype
+    start: Tensor,
+    factor: Tensor,
+    shape: Sequence[int],
+    kind: str,
+    rounded: torch.dtype,
+    dtype: torch.dtype,
+    softplus: bool = False,
+    slope: Tensor | None = None,
 ) -> Tensor:
     """factor ∘ noise of `shape` for each starting point, in `dtype`; the noise alone is that of a stream of `rounded`.
-    The factor is one number, or has the shape of the noise or of all of it."""
+    The factor is one number, or has the shape of the noise or of all of it; or it is the softplus of that. With a
+    `slope` of the noise's shape, times the derivative of its softplus: normal noise only."""
     out = start.new_empty((*start.shape, *shape), dtype=dtype)
     if not out.numel():
         return out
     how = 1 if factor.dim() == 0 else 2 if factor.numel() == math.prod(shape) else 3
     by, real = factor.contiguous(), _real(torch.promote_types(rounded, dtype))
     if kind == "normal":
-        _fill_halves(out, start, shape, 0, real, (by, how, _TRITON[rounded]))
+        slope = None if slope is None else slope.contiguous()
+        _fill_halves(out, start, shape, 0, real, (by, how, _TRITON[rounded], softplus, slope))
     else:
         _fill_bits(out, start, shape, 2, real, by, how)
     return out

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import flipout
 from flipout.backend import using
-from flipout.distributions.base import sample
+from flipout.distributions.base import made_of_source, sample, sample_of
 from flipout.streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
 from tests.test_random import KEY, start_of
@@ -179,6 +179,44 @@ def test_noise_times_its_spread_and_the_gradient(kind: str, dtype: torch.dtype, 
     for expected, own in zip(*both(made), strict=True):
         assert own.dtype == expected.dtype
         assert_same(expected, own, rtol=2.0**-7 if dtype == torch.bfloat16 else 2.0**-18, atol=1e-5)
+
+
+@pytest.mark.parametrize("bases", [(), (3,)], ids=["one base", "three"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_noise_times_the_softplus_of_its_source_and_the_gradient(dtype: torch.dtype, bases: tuple[int, ...]) -> None:
+    """From spreads that 1 + exp(ρ) would round to 0, to those where ρ is its own softplus."""
+    source = torch.linspace(-16 if dtype == torch.float16 else -60, 40, 7 * 33).view(7, 33).to(dtype)
+    start, slopes = starts(*bases), torch.randn(*bases, 7, 33).to(dtype)
+
+    def made(device: torch.device) -> tuple[Tensor, Tensor]:
+        rho = source.to(device).requires_grad_()
+        start_there = start.to(device)
+        if made_of_source(rho):
+            delta = sample_of(flipout.MeanField(), rho, start_there, (7, 33), dtype)
+        else:
+            delta = sample(flipout.MeanField(), torch.nn.functional.softplus(rho), start_there, (7, 33), dtype)
+        return delta.detach(), torch.autograd.grad(delta, rho, slopes.to(device))[0]
+
+    # Relative to the largest that noise makes of a spread or a slope: sums over bases may cancel.
+    room = {torch.float32: 2.0**-18, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9}[dtype]
+    wide = source.double()
+    sizes = (4 * torch.nn.functional.softplus(wide), 16 * wide.sigmoid())
+    for expected, own, size in zip(*both(made), sizes, strict=True):
+        assert own.dtype == expected.dtype
+        error = (own.cpu().double() - expected.double()).abs()
+        assert (error <= room * size + (2.0**-23 if dtype == torch.float16 else 0)).all()
+        assert (own.cpu().double().abs() > 0).sum() >= (expected.double().abs() > 0).sum() - 3
+
+
+def test_only_the_softplus_of_mean_field_is_made_from_its_source() -> None:
+    class Own(flipout.MeanField):
+        def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
+            return learned["rho"].exp()
+
+    rho = torch.zeros(3)
+    assert flipout.MeanField().source(rho=rho) is rho
+    assert Own().source(rho=rho) is None
+    assert flipout.Gaussian(0.1).source() is None
 
 
 def test_noise_of_ones_own_is_left_to_it() -> None:
