@@ -169,6 +169,6 @@ ES_RL = Experiment(
             workers=2,
         ),
     },
-    costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "about 1 hour on two cores, not yet run"},
+    costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 to 1.5 hours on two cores"},
     work=work,
 )
