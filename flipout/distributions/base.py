@@ -162,9 +162,9 @@ class _OfSource(torch.autograd.Function):
         return made.sum_to_size(source.shape), None, None, None
 
 
-def made_of_source(source: Tensor | None) -> bool:
-    """Whether `sample` can take it in place of the spread."""
-    if source is None or source.dtype == torch.float64 or transformed():
+def made_of_source(source: Tensor | None, shape: torch.Size) -> bool:
+    """Whether `sample_of` can take it in place of the spread of a Parameter."""
+    if source is None or source.shape != shape or source.dtype == torch.float64 or transformed():
         return False
     return chosen("scaled_noise", source, source.dtype, required=False) is not None
 

@@ -62,7 +62,7 @@ class Perturbations:
             )
         learned, about = layer.learned_beside(name), (self.draw, self.keys[name], first, examples, self.dtype)
         source = None if name in plan.quiet_rows else distribution.source(**learned)
-        if made_of_source(source):
+        if made_of_source(source, parameter.shape):
             return Perturbation(parameter, None, distribution, *about, source=source)
         spread = distribution.spread(parameter, **learned)
         if name in plan.quiet_rows:

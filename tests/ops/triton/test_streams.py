@@ -191,7 +191,7 @@ def test_noise_times_the_softplus_of_its_source_and_the_gradient(dtype: torch.dt
     def made(device: torch.device) -> tuple[Tensor, Tensor]:
         rho = source.to(device).requires_grad_()
         start_there = start.to(device)
-        if made_of_source(rho):
+        if made_of_source(rho, rho.shape):
             delta = sample_of(flipout.MeanField(), rho, start_there, (7, 33), dtype)
         else:
             delta = sample(flipout.MeanField(), torch.nn.functional.softplus(rho), start_there, (7, 33), dtype)
@@ -215,6 +215,9 @@ def test_only_the_softplus_of_mean_field_is_made_from_its_source() -> None:
 
     rho = torch.zeros(3)
     assert flipout.MeanField().source(rho=rho) is rho
+    with using("triton"):
+        assert made_of_source(rho, rho.shape)
+        assert not made_of_source(rho, torch.Size((2, 3)))  # a spread that rows share is made by torch
     assert Own().source(rho=rho) is None
     assert flipout.Gaussian(0.1).source() is None
 
