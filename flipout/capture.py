@@ -1,7 +1,9 @@
 """capture(step): many small kernels as one launch. Every replay draws anew."""
 
+import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -78,7 +80,7 @@ class Captured:
         # cuBLAS has a workspace for each stream that was captured: graphs that replay at once must not share one.
         stream = None if own == torch.cuda.default_stream() else own
         try:
-            with torch.cuda.graph(graph, stream=stream):
+            with _undisturbed(), torch.cuda.graph(graph, stream=stream):
                 self.result = self.function(*tree_unflatten(self.held, layout))
         except RuntimeError as error:
             torch.cuda.synchronize()
@@ -93,6 +95,19 @@ class Captured:
 
 def _kinds(parts: list[Tensor | None]) -> list[tuple | None]:
     return [None if part is None else (part.shape, part.dtype) for part in parts]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Other graphs that nobody holds any longer give their memory back now; within a capture that would break it."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _end_capture() -> None:

@@ -1,6 +1,7 @@
 """The same numbers on a CUDA device, and draws inside of captured graphs."""
 
 import copy
+import gc
 from importlib import import_module
 
 import pytest
@@ -118,6 +119,7 @@ def test_captured_graph_draws_anew_at_every_replay_and_repeats_with_the_seed() -
 
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # of a part of the step that has no kernels
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch.compile looks
 def test_a_compiled_training_step_draws_anew_at_every_replay_and_repeats_with_the_seed() -> None:
     model = flipout.perturb(network().cuda().float(), flipout.MeanField(std=0.1))
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
@@ -276,6 +278,34 @@ def trained(captured: bool, steps: int = 8) -> list[torch.Tensor]:
 def test_a_captured_training_step_takes_the_same_steps() -> None:
     for mine, theirs in zip(trained(True), trained(False), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_graph_that_nobody_holds_does_not_break_the_next_capture() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.step = flipout.capture(self.twice)
+
+        def twice(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+    def collecting(x: torch.Tensor) -> torch.Tensor:
+        gc.collect()
+        return 3 * x
+
+    x = torch.ones(3, device="cuda")
+    one, captured = Cycle(), flipout.capture(collecting)
+    for _ in range(3):
+        one.step(x)
+    captured(x)
+    captured(x)
+    gc.disable()
+    try:
+        del one
+        captured(x)
+    finally:
+        gc.enable()
+    assert captured.graph is not None
+    assert captured(x).tolist() == [3.0, 3.0, 3.0]
 
 
 def test_what_cannot_be_captured_runs_as_it_is_and_says_so() -> None:

@@ -128,7 +128,7 @@ def test_the_best_weights_come_back(run, monkeypatch):
     trainer.look = lambda: setattr(trainer, "found", torch.tensor(next(values)))
     epoch(trainer)
     epoch(trainer)
-    lowest = [parameter.clone() for parameter in trainer.parameters]
+    lowest = [parameter.detach().clone() for parameter in trainer.parameters]
     epoch(trainer)
     assert not torch.equal(trainer.parameters[0], lowest[0])
     trainer.to_best()

@@ -213,7 +213,7 @@ def test_only_the_softplus_of_mean_field_is_made_from_its_source() -> None:
         def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
             return learned["rho"].exp()
 
-    rho = torch.zeros(3)
+    rho = torch.zeros(3, device=DEVICE)
     assert flipout.MeanField().source(rho=rho) is rho
     with using("triton"):
         assert made_of_source(rho, rho.shape)
