@@ -11,7 +11,7 @@ from torch import Tensor
 from ..distributions.base import made_of_source
 from ..draw import Draw
 from ..errors import Unsupported, WeightReused
-from ..ops.base import Op
+from ..ops.base import Op, Straight
 from ..perturbation import Part, Perturbation
 from ..schemes.base import Product, added
 from ..shards import sharded
@@ -91,7 +91,7 @@ class Perturbations:
             product = self.layer.plan.scheme.bound(op, plain, self.matrix(weight))
         else:
             mean = attrgetter(weight)(self.layer).to(self.dtype)
-            product = partial(op.apply, weight=mean, bias=plain)
+            product = Straight(op, mean, plain)
         vectors = [self.vector(bias) for bias in biases if bias in self]
         if not vectors:
             return product

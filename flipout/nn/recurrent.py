@@ -55,7 +55,8 @@ class _Stepping(Perturbed):
 
 
 class Recurrent(_Stepping, nn.RNNBase):
-    """What the layers over sequences share. Under `shared` the weights are formed once and torch's own layer runs."""
+    """What the layers over sequences share. Under `shared` the weights are formed once, and torch's own layer runs if
+    there is no kernel for all steps of a few sequences."""
 
     default = (r"weight_(ih|hh|hr)_l\d+(_reverse)?",)
     optional = vectors = (r"bias_(ih|hh)_l\d+(_reverse)?",)
@@ -71,7 +72,7 @@ class Recurrent(_Stepping, nn.RNNBase):
         dtype = self.compute_dtype(data, self.weight_ih_l0)
         state = self._state(sequences, hx, dtype)
         noise = self.perturbations(sequences.x, dtype)
-        if isinstance(self.plan.scheme, Shared) and not transformed():
+        if isinstance(self.plan.scheme, Shared) and not transformed() and not self._at_once(noise, sequences.x):
             return self._by_torch(noise, input, hx)
         y, last = traverse(self, sequences.x.to(dtype), state, sequences.alive, _Directions(self, noise))
         if self.promotes and data.device.type == "cpu":
@@ -105,6 +106,10 @@ class Recurrent(_Stepping, nn.RNNBase):
             self.compute_dtype(part, self.weight_ih_l0, "hx")
         parts = (part if sequences.batched else part.unsqueeze(1) for part in given)
         return tuple(part.to(own) for part, own in zip(parts, dtypes, strict=False))
+
+    def _at_once(self, noise: Perturbations, x: Tensor) -> bool:
+        """Whether a kernel has all steps under weights that sequences share."""
+        return False
 
     def _by_torch(self, noise: Perturbations, input: Tensor | PackedSequence, hx: Any) -> Any:
         plain, dtype = self._formed(noise), noise.dtype
@@ -169,6 +174,12 @@ class LSTM(Recurrent, nn.LSTM):
     torch_type = nn.LSTM
     kind = ops.LSTM
     several_states = True
+
+    def _at_once(self, noise: Perturbations, x: Tensor) -> bool:
+        biases = any(name.startswith("bias") for name in self.plan.distributions)
+        if self.proj_size or biases or noise.draw.formed is not None:
+            return False
+        return ops.one_weight_kernel(x, noise.dtype, len(x), 4 * self.hidden_size) is not None
 
 
 class GRU(Recurrent, nn.GRU):

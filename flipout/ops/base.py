@@ -106,8 +106,20 @@ def flipped(
 
 
 @dataclass(frozen=True)
+class Straight:
+    """apply(x, W) with one weight for all rows, for many inputs."""
+
+    op: Op
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.op.apply(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
 class Flipped:
-    """The same with what a draw decides at hand, for many inputs."""
+    """`flipped` with what a draw decides at hand, for many inputs."""
 
     op: Op
     lifted: Op  # the op for ΔŴ: batched where there are several bases

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import backend
 from ..random import transformed
-from .base import Flipped
+from .base import Flipped, Straight
 from .lstm import FlippedLSTM
 
 Product = Callable[[Tensor], Tensor]
@@ -77,13 +77,9 @@ class Scan:
 
     def __call__(self, x: Tensor, state: State, alive: Tensor | None = None) -> tuple[Tensor, State]:
         """Outputs (time, N, H) and the last state, from W_ih x + b_ih as (N, time, rows)."""
-        written_out = self._written_out(x, alive)
-        if written_out is not None:
-            own = self.product
-            assert isinstance(own, Flipped)
-            lengths = () if alive is None else (alive,)
-            y, *last = written_out(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse, *lengths)
-            return y, tuple(last)
+        made = self._at_once(x, state, alive)
+        if made is not None:
+            return made[0], made[1:]
         steps = x.unbind(1)
         outputs: list[Tensor] = [state[0]] * len(steps)
         for t in reversed(range(len(steps))) if self.reverse else range(len(steps)):
@@ -95,12 +91,22 @@ class Scan:
             outputs[t], state = made[0], made
         return torch.stack(outputs), state
 
-    def _written_out(self, x: Tensor, alive: Tensor | None) -> Callable[..., tuple[Tensor, ...]] | None:
-        """All steps with their backward pass, where that is at hand: for one base of flipout in a plain LSTM."""
-        plain = self.cell == LSTM() and self.project is None and x.numel() > 0
-        single = isinstance(self.product, Flipped) and self.product.lifted is self.product.op
-        rows = single and len(self.product.r) == len(x)  # pyright: ignore[reportFunctionMemberAccess]
-        if not (plain and rows) or transformed() or backend.eager():
+    def _at_once(self, x: Tensor, state: State, alive: Tensor | None) -> tuple[Tensor, ...] | None:
+        """All steps with their backward pass, where that is written out: for a plain LSTM with one weight, or one base
+        of flipout."""
+        own, lengths = self.product, () if alive is None else (alive,)
+        if self.cell != LSTM() or self.project is not None or not x.numel() or transformed() or backend.eager():
             return None
-        own: Any = FlippedLSTM.apply if x.dtype == torch.float32 and alive is None else None
-        return backend.chosen("lstm", x, x.dtype) or own
+        if isinstance(own, Straight):
+            kernel = one_weight_kernel(x, x.dtype, len(x), x.shape[-1])
+            return kernel and kernel(x, *state, own.weight, own.bias, self.reverse, *lengths)
+        if not isinstance(own, Flipped) or own.lifted is not own.op or len(own.r) != len(x):
+            return None
+        definition: Any = FlippedLSTM.apply if x.dtype == torch.float32 and alive is None else None
+        kernel = backend.chosen("lstm", x, x.dtype) or definition
+        return kernel and kernel(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse, *lengths)
+
+
+def one_weight_kernel(x: Tensor, dtype: torch.dtype, sequences: int, rows: int) -> Callable[..., Any] | None:
+    """For all steps of a plain LSTM whose sequences have one weight, of so many rows; there is cuDNN beside it."""
+    return backend.chosen("lstm of one weight", x, dtype, sequences, rows, required=False)

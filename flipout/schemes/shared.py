@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..distributions.base import Distribution
 from ..errors import NoPopulation
-from ..ops.base import Op
+from ..ops.base import Op, Straight
 from ..perturbation import Perturbation
 from .base import Product, Scheme, added
 
@@ -25,8 +25,7 @@ class Shared(Scheme):
         return self.bound(op, bias, p)(x)
 
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
-        weight = self._weight(p)
-        return lambda x: op.apply(x, weight, bias)
+        return Straight(op, self._weight(p), bias)
 
     def vector(self, p: Perturbation) -> Tensor:
         return self._weight(p).unsqueeze(0)

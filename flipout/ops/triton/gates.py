@@ -1,6 +1,7 @@
 """What an LSTM does between its products, and the signs of flipout in one byte for each sequence and unit."""
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportPossiblyUnboundVariable=false
 
 import triton
 import triton.language as tl
@@ -159,6 +160,7 @@ def turn(
     long,
     apart,
     LAST: tl.constexpr,
+    FLIPPED: tl.constexpr,
     ALIVE: tl.constexpr,
     INDEX: tl.constexpr,
     ELEMENTS: tl.constexpr,
@@ -169,13 +171,15 @@ def turn(
     total = count.to(INDEX) * width
     inside = e < total
     n, j = e // width, e % width
-    byte = tl.load(signs + e, mask=inside, other=0)
+    if FLIPPED:
+        byte = tl.load(signs + e, mask=inside, other=0)
     if LAST:
         dh = tl.load(left + e, mask=inside, other=0).to(tl.float32)
     else:
         straight = left + n * padded + j
         dh = tl.load(straight, mask=inside, other=0).to(tl.float32)
-        dh += sign(byte, S) * tl.load(straight + count.to(INDEX) * padded, mask=inside, other=0).to(tl.float32)
+        if FLIPPED:
+            dh += sign(byte, S) * tl.load(straight + count.to(INDEX) * padded, mask=inside, other=0).to(tl.float32)
     dh += tl.load(dy + place.to(INDEX) * dy_time + n * dy_row + j, mask=inside, other=0).to(tl.float32)
     i, f, g, o = load_gates(gates + 4 * t.to(INDEX) * total + 4 * n * width + j, width, inside)
     cell = cells + t.to(INDEX) * total + e
@@ -191,8 +195,9 @@ def turn(
     tl.store(dcells + e, dc, mask=inside)
     own = pairs + (t.to(INDEX) * count + n) * long + j
     store_gates(own, width, i, f, g, o, inside)
-    i, f, g, o = flip_gates(byte, i, f, g, o)
-    store_gates(own + apart, width, i, f, g, o, inside)
+    if FLIPPED:
+        i, f, g, o = flip_gates(byte, i, f, g, o)
+        store_gates(own + apart, width, i, f, g, o, inside)
 
 
 @triton.jit(do_not_specialize=["rows", "columns"])
@@ -255,11 +260,12 @@ def befores(
     width,
     padded,
     apart,
+    FLIPPED: tl.constexpr,
     REVERSE: tl.constexpr,
     INDEX: tl.constexpr,
     ELEMENTS: tl.constexpr,
 ):
-    """The states before each step, as they are and flipped, in the order of the steps; zero in the padding."""
+    """The states before each step, as they are and FLIPPED, in the order of the steps; zero in the padding."""
     e = tl.program_id(0).to(INDEX) * ELEMENTS + tl.arange(0, ELEMENTS)
     line, j = e // padded, e % padded
     count = step // width
@@ -269,6 +275,7 @@ def befores(
     place = total // padded // count - t if REVERSE else t - 1
     earlier = tl.load(y + place * step + state, mask=inside & (t > 0), other=0)
     earlier += tl.load(h + state, mask=inside & (t == 0), other=0).to(earlier.dtype)
-    s = sign(tl.load(signs + state, mask=inside, other=0), S)
     tl.store(out + e, earlier, mask=e < total)
-    tl.store(out + apart + e, earlier * s, mask=e < total)
+    if FLIPPED:
+        s = sign(tl.load(signs + state, mask=inside, other=0), S)
+        tl.store(out + apart + e, earlier * s, mask=e < total)

@@ -1,4 +1,5 @@
 """The LSTM of flipout by kernels: for a few sequences one launch each way, for many a product and a launch a step.
+A few sequences of one weight have the same without ΔŴ and signs.
 
 A step's product is a Bᵀ + flip ∘ (a′ B′ᵀ) of plain and flipped operands: [h, h ∘ s] with [W̄, ΔŴ] forward, and
 [dg, dg ∘ r] with their transposes backward. Rows are padded with zeros, so that every product is aligned.
@@ -59,39 +60,41 @@ class FusedLSTM(torch.autograd.Function):
         h: Tensor,
         c: Tensor,
         mean: Tensor,
-        delta: Tensor,
+        delta: Tensor | None,
         bias: Tensor | None,
-        r: Tensor,
-        s: Tensor,
+        r: Tensor | None,
+        s: Tensor | None,
         reverse: bool,
         alive: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.biased = bias is not None
-        ctx.how = {"REVERSE": reverse, "ALIVE": alive is not None}
+        ctx.how = {"REVERSE": reverse, "ALIVE": alive is not None, "FLIPPED": delta is not None}
         (count, steps, _), width = x.shape, h.shape[-1]
         x = x if x.stride(-1) == 1 else x.contiguous()
         signs = x.new_empty(count, width, dtype=torch.uint8)
-        launch(
-            pointwise.pack,
-            (-(-signs.numel() // _ELEMENTS),),
-            signs,
-            r.contiguous(),
-            s.contiguous(),
-            signs.numel(),
-            width,
-            ELEMENTS=_ELEMENTS,
-            INDEX=index_type(r),
-        )
+        if r is not None and s is not None:
+            launch(
+                pointwise.pack,
+                (-(-signs.numel() // _ELEMENTS),),
+                signs,
+                r.contiguous(),
+                s.contiguous(),
+                signs.numel(),
+                width,
+                ELEMENTS=_ELEMENTS,
+                INDEX=index_type(r),
+            )
         gates, y = x.new_empty(steps, count, 4 * width), x.new_empty(steps, count, width)
         cells = c.new_empty(steps + 1, *c.shape)
         cells[0] = c
         tile = _tile(count, 4 * width, x)
         pairs = x.new_zeros(2, 2, count, tile.split * tile.length(width) if tile else _padded(width))
-        pairs[0, 0, :, :width], pairs[0, 1, :, :width] = h, h * s
+        pairs[0, 0, :, :width], pairs[0, 1, :, :width] = h, h if s is None else h * s
         alive = signs if alive is None else alive.flatten(1).to(torch.uint8).contiguous()
         given, made = (x, x if bias is None else bias, alive, signs), (pairs, gates, cells, y)
         how = {**ctx.how, "BIAS": ctx.biased}
         if tile is None:
+            assert delta is not None
             _forward_many(given, mean, delta, made, how)
         else:
             _forward_few(given, mean, delta, made, how, tile)
@@ -111,7 +114,8 @@ class FusedLSTM(torch.autograd.Function):
         dy = dy if dy.stride(-1) == 1 else dy.contiguous()
         dcells = dc.to(cells.dtype, memory_format=torch.contiguous_format, copy=True)
         tile = _tile(count, width, y)
-        pairs = y.new_empty(2, steps, count, tile.split * tile.length(4 * width) if tile else _padded(4 * width))
+        long = tile.split * tile.length(4 * width) if tile else _padded(4 * width)
+        pairs = y.new_empty(1 + ctx.how["FLIPPED"], steps, count, long)
         pairs[..., 4 * width :] = 0
         rest = torch.zeros_like(dcells) if ctx.how["ALIVE"] else dcells
         given = (alive, rest, dy, dcells, gates, cells, signs, pairs)
@@ -125,7 +129,7 @@ class FusedLSTM(torch.autograd.Function):
         dh = dh + rest if ctx.how["ALIVE"] else dh
         reverse = ctx.how["REVERSE"]
         dx = (dgates.flip(0) if reverse else dgates).transpose(0, 1)
-        dmean, ddelta = _weight_gradients(pairs, y, h, signs, needs[3:5], reverse)
+        dmean, ddelta = _weight_gradients(pairs, y, h, signs, needs[3:5], ctx.how)
         dbias = sums.flatten(0, -2).sum(0).to(y.dtype) if ctx.biased and needs[5] else None
         return dx, dh.to(h.dtype), dcells.to(dc.dtype), dmean, ddelta, dbias, None, None, None, None
 
@@ -133,7 +137,7 @@ class FusedLSTM(torch.autograd.Function):
 def _forward_few(
     given: tuple[Tensor, ...],
     mean: Tensor,
-    delta: Tensor,
+    delta: Tensor | None,
     made: tuple[Tensor, ...],
     how: dict[str, bool],
     tile: Tile,
@@ -166,7 +170,9 @@ def _forward_few(
         )
 
 
-def _backward_few(given: tuple[Tensor, ...], mean: Tensor, delta: Tensor, how: dict[str, bool], tile: Tile) -> Tensor:
+def _backward_few(
+    given: tuple[Tensor, ...], mean: Tensor, delta: Tensor | None, how: dict[str, bool], tile: Tile
+) -> Tensor:
     _, _, dy, *_, pairs, _ = given
     steps, count, width = dy.shape
     weights = _filled(mean, delta, width, pairs.shape[-1], transposed=True)
@@ -256,18 +262,21 @@ def _turn(left: Tensor, given: tuple[Tensor, ...], t: int, how: dict[str, bool],
         pairs.shape[-1],
         pairs.stride(0),
         LAST=last,
+        FLIPPED=how["FLIPPED"],
         ALIVE=how["ALIVE"],
         INDEX=index_type(pairs),
         ELEMENTS=_ELEMENTS,
     )
 
 
-def _weight_gradients(pairs: Tensor, y: Tensor, h: Tensor, signs: Tensor, needs: tuple[bool, bool], reverse: bool):
+def _weight_gradients(
+    pairs: Tensor, y: Tensor, h: Tensor, signs: Tensor, needs: tuple[bool, bool], how: dict[str, bool]
+) -> tuple[Tensor | None, Tensor | None]:
     """Σ dg hᵀ and Σ (dg ∘ r)(h ∘ s)ᵀ over all steps and sequences."""
     if not any(needs):
         return None, None
     steps, count, width = y.shape
-    before = y.new_empty(2, steps * count, _padded(width))
+    before = y.new_empty(len(pairs), steps * count, _padded(width))
     total = before[0].numel()
     launch(
         pointwise.befores,
@@ -281,7 +290,8 @@ def _weight_gradients(pairs: Tensor, y: Tensor, h: Tensor, signs: Tensor, needs:
         width,
         before.shape[-1],
         before.stride(0),
-        REVERSE=reverse,
+        FLIPPED=how["FLIPPED"],
+        REVERSE=how["REVERSE"],
         INDEX=index_type(before),
         ELEMENTS=_ELEMENTS,
     )
@@ -299,15 +309,15 @@ def _padded(length: int) -> int:
     return -(-length // _PAD) * _PAD
 
 
-def _filled(mean: Tensor, delta: Tensor, rows: int, columns: int, transposed: bool = False) -> Tensor:
+def _filled(mean: Tensor, delta: Tensor | None, rows: int, columns: int, transposed: bool = False) -> Tensor:
     """W̄ and ΔŴ, or their transposes, one after the other, filled up with zeros."""
-    weights = mean.new_empty(2, rows, columns)
+    weights = mean.new_empty(1 if delta is None else 2, rows, columns)
     launch(
         pointwise.fill,
-        (-(-columns // _SIDE), -(-rows // _SIDE), 2),
+        (-(-columns // _SIDE), -(-rows // _SIDE), len(weights)),
         weights,
         mean.contiguous(),
-        delta.contiguous(),
+        (mean if delta is None else delta).contiguous(),
         *(reversed(mean.shape) if transposed else mean.shape),
         rows,
         columns,
@@ -373,4 +383,15 @@ def _fits(x: Tensor, dtype: torch.dtype) -> bool:
     return INTERPRETED or (x.is_cuda and torch.version.hip is None and _device(x.device)[2] >= _AMPERE)
 
 
+def _few_fit(x: Tensor, dtype: torch.dtype, sequences: int, rows: int) -> bool:
+    return _fits(x, dtype) and _tile(sequences, rows, x) is not None
+
+
+def _of_one_weight(
+    x: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool, alive: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    return FusedLSTM.apply(x, h, c, weight, None, bias, None, None, reverse, alive)
+
+
 register("lstm", FusedLSTM.apply, _fits)
+register("lstm of one weight", _of_one_weight, _few_fit)

@@ -6,6 +6,7 @@ stay in the device's cache; c, dc and signs in registers. What programs exchange
 """
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportPossiblyUnboundVariable=false
 
 import triton
 import triton.language as tl
@@ -30,21 +31,28 @@ def _product(
     b,
     b_apart,
     there,
+    signs,
+    FLIPPED: tl.constexpr,
     LENGTH: tl.constexpr,
     PRECISION: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """a Bᵀ and a′ B′ᵀ, from pointers to the first tiles of a and B; a′ and B′ lie so many numbers apart from them."""
+    """a Bᵀ, and where FLIPPED + signs ∘ a′ B′ᵀ, from pointers to the first tiles of a and B; a′ and B′ lie so many
+    numbers apart from them."""
     straight = tl.full((COLUMNS, ROWS), 0, tl.float32)
     flipped = tl.full((COLUMNS, ROWS), 0, tl.float32)
     for k in range(0, LENGTH, DEPTH):
         own = tl.load(a + k, mask=there, other=0, cache_modifier=".cg")
         straight = dot(tl.load(b + k), own.T, straight, PRECISION)
-        own = tl.load(a + a_apart + k, mask=there, other=0, cache_modifier=".cg")
-        flipped = dot(tl.load(b + b_apart + k), own.T, flipped, PRECISION)
-    return straight.T, flipped.T
+        if FLIPPED:
+            own = tl.load(a + a_apart + k, mask=there, other=0, cache_modifier=".cg")
+            flipped = dot(tl.load(b + b_apart + k), own.T, flipped, PRECISION)
+    if FLIPPED:
+        return straight.T + signs * flipped.T
+    else:
+        return straight.T
 
 
 @triton.jit
@@ -81,6 +89,7 @@ def forward(
     MULTIPLY: tl.constexpr,
     GATE: tl.constexpr,
     BIAS: tl.constexpr,
+    FLIPPED: tl.constexpr,
     ALIVE: tl.constexpr,
     REVERSE: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -103,12 +112,15 @@ def forward(
     b = weights + (weight.to(INDEX) * padded)[:, None] + k[None, :]
     total, apart = count.to(INDEX) * width, count.to(INDEX) * padded
     part = parts + tl.program_id(1) * 4 * total + (4 * row * width)[:, None] + column[None, :]
-    byte = tl.load(signs + (row * width)[:, None] + (weight % width)[None, :], mask=inside, other=0)
-    r = sign(byte, (weight // width)[None, :])
+    r = 1.0
+    if FLIPPED:
+        byte = tl.load(signs + (row * width)[:, None] + (weight % width)[None, :], mask=inside, other=0)
+        r = sign(byte, (weight // width)[None, :])
     programs = tl.num_programs(0) * tl.num_programs(1)
     e = (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)).to(INDEX) * SHARE + tl.arange(0, SHARE)
     own, line, j = e < total, e // width, e % width
-    s = sign(tl.load(signs + e, mask=own, other=0), S)
+    if FLIPPED:
+        s = sign(tl.load(signs + e, mask=own, other=0), S)
     c = tl.load(cells + begin.to(INDEX) * total + e, mask=own, other=0)
     if BIAS:
         bi, bf, bg, bo = load_gates(bias + j, width, own)
@@ -121,8 +133,8 @@ def forward(
             xi, xf, xg, xo = load_gates(x + place * x_time + line * x_row + j, width, own)
         if MULTIPLY:
             now = a + (t % 2) * 2 * apart
-            straight, flipped = _product(now, apart, b, b_apart, there, LENGTH, PRECISION, ROWS, COLUMNS, DEPTH)
-            tl.store(part, straight + r * flipped, mask=inside)
+            made = _product(now, apart, b, b_apart, there, r, FLIPPED, LENGTH, PRECISION, ROWS, COLUMNS, DEPTH)
+            tl.store(part, made, mask=inside)
         if MULTIPLY and GATE:
             met += programs
             _meet(counter, met)
@@ -142,7 +154,8 @@ def forward(
             h, c = next_h, next_c
             following = pairs + ((t + 1) % 2) * 2 * apart + line * padded + j
             tl.store(following, h, mask=own)
-            tl.store(following + apart, h * s, mask=own)
+            if FLIPPED:
+                tl.store(following + apart, h * s, mask=own)
         t += 1
         if t < end:
             met += programs
@@ -178,6 +191,7 @@ def backward(
     b_apart,
     MULTIPLY: tl.constexpr,
     GATE: tl.constexpr,
+    FLIPPED: tl.constexpr,
     ALIVE: tl.constexpr,
     REVERSE: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -200,12 +214,16 @@ def backward(
     b = weights + (tl.minimum(column, width - 1).to(INDEX) * long)[:, None] + k[None, :]
     total = count.to(INDEX) * width
     place = (row * width)[:, None] + column[None, :]
-    s = sign(tl.load(signs + place, mask=inside, other=0), S)
+    s = 1.0
+    if FLIPPED:
+        s = sign(tl.load(signs + place, mask=inside, other=0), S)
     part = parts + tl.program_id(1) * total + place
     programs = tl.num_programs(0) * tl.num_programs(1)
     e = (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)).to(INDEX) * SHARE + tl.arange(0, SHARE)
     own, line, j = e < total, e // width, e % width
-    byte, dc = tl.load(signs + e, mask=own, other=0), tl.load(dcells + e, mask=own, other=0)
+    dc = tl.load(dcells + e, mask=own, other=0)
+    if FLIPPED:
+        byte = tl.load(signs + e, mask=own, other=0)
     si, sf, sg, so = load_gates(sums + 4 * line * width + j, width, own)
     if ALIVE:
         past = tl.load(rest + e, mask=own, other=0)
@@ -221,8 +239,8 @@ def backward(
             c1 = tl.load(cells + (earlier + 1) * total + e, mask=own, other=0)
         if MULTIPLY:
             now = a + t.to(INDEX) * count * long
-            straight, flipped = _product(now, a_apart, b, b_apart, there, LENGTH, PRECISION, ROWS, COLUMNS, DEPTH)
-            tl.store(part, straight + s * flipped, mask=inside)
+            summed = _product(now, a_apart, b, b_apart, there, s, FLIPPED, LENGTH, PRECISION, ROWS, COLUMNS, DEPTH)
+            tl.store(part, summed, mask=inside)
         if MULTIPLY and GATE:
             met += programs
             _meet(counter, met)
@@ -243,8 +261,9 @@ def backward(
                 made = pairs + (earlier * count + line) * long + j
                 store_gates(made, width, di, df, dg, do, own)
                 si, sf, sg, so = add_gates(si, sf, sg, so, di, df, dg, do)
-                di, df, dg, do = flip_gates(byte, di, df, dg, do)
-                store_gates(made + a_apart, width, di, df, dg, do, own)
+                if FLIPPED:
+                    di, df, dg, do = flip_gates(byte, di, df, dg, do)
+                    store_gates(made + a_apart, width, di, df, dg, do, own)
         if t > end:
             met += programs
             _meet(counter, met)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 import flipout
 from flipout.backend import using
 from flipout.errors import BackendUnavailable
-from flipout.ops.base import Flipped
+from flipout.ops.base import Flipped, Straight
 from flipout.ops.linear import Linear
 from flipout.ops.recurrent import LSTM, Scan
 from tests.ops.triton.kernels import DEVICE, MARKS
@@ -43,6 +44,10 @@ def operands(count: int, steps: int, width: int, biased: bool, seed: int = 0, le
     }
 
 
+def of_one_weight(given: dict[str, Any]) -> dict[str, Any]:
+    return {**given, "delta": None, "r": None, "s": None}
+
+
 def results(
     given: dict[str, Any], dtype: torch.dtype, backend: str, reverse: bool, needs: tuple[str, ...] = NAMES
 ) -> list[Tensor]:
@@ -54,7 +59,9 @@ def results(
     }
     leaves = [own[name].requires_grad_() for name in needs if own[name] is not None]
     op = Linear(own["mean"].shape[1], own["mean"].shape[0])
-    product = Flipped(op, op, own["mean"], own["delta"], own["r"], own["s"], own["bias"])
+    product: Any = Straight(op, own["mean"], own["bias"])
+    if own["delta"] is not None:
+        product = Flipped(op, op, own["mean"], own["delta"], own["r"], own["s"], own["bias"])
     with using(backend):  # pyright: ignore[reportArgumentType]
         y, (h, c) = Scan(LSTM(), product, reverse=reverse)(own["x"], (own["h"], own["c"]), own["alive"])
         weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(device)
@@ -99,6 +106,50 @@ def assert_as_close(given: dict[str, Any], dtype: torch.dtype, reverse: bool, ne
 )
 def test_any_shape(count, steps, width, biased, reverse, dtype, seed, lengths) -> None:
     assert_as_close(operands(count, steps, width, biased, seed, lengths), dtype, reverse)
+
+
+@settings(max_examples=8)
+@given(
+    st.integers(1, 20) | st.just(64),
+    st.integers(1, 4),
+    st.integers(1, 40) | st.sampled_from([63, 64, 130]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    st.booleans(),
+)
+def test_any_shape_under_one_weight(count, steps, width, biased, reverse, dtype, lengths) -> None:
+    assert_as_close(of_one_weight(operands(count, steps, width, biased, 0, lengths)), dtype, reverse)
+
+
+@pytest.mark.parametrize("needs", [("mean",), ("x", "h", "c"), ("bias",), ()], ids=str)
+def test_only_the_gradients_that_are_needed_under_one_weight(needs: tuple[str, ...]) -> None:
+    assert_as_close(of_one_weight(operands(4, 3, 17, True)), torch.float32, False, needs)
+
+
+@pytest.mark.parametrize("scheme", ["shared", "flipout"])
+@pytest.mark.parametrize("where", ["weight_hh*", "weight_ih*", "weight_*"])
+def test_a_layer_whose_recurrent_weight_all_sequences_share(scheme, where, monkeypatch) -> None:
+    """Under `shared`, or without noise on it."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    served: list[str] = []
+    fused = import_module("flipout.ops.triton.lstm").FusedLSTM
+    kernel = fused.apply
+    monkeypatch.setattr(fused, "apply", lambda *given: served.append("kernel") or kernel(*given))
+    torch.manual_seed(0)
+    plain = nn.LSTM(6, 10, 2, bidirectional=True).to(DEVICE)
+    model = flipout.perturb(plain, flipout.Gaussian(0.1), scheme=scheme, where=where)
+    x, found = torch.randn(4, 3, 6, device=DEVICE, requires_grad=True), []
+    for backend in ("triton", "eager"):
+        with using(backend), flipout.hold(model, 5):  # pyright: ignore[reportArgumentType]
+            y, (h, c) = model(x)
+            (y.sum() + h.square().sum() + c.sum()).backward()
+        found.append([y, h, c, x.grad, *(parameter.grad for parameter in model.parameters())])
+        x.grad = None
+        model.zero_grad()
+    for made, expected in zip(*found, strict=True):
+        torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+    assert (len(served) > 0) == (scheme == "shared" or where == "weight_ih*")
 
 
 @pytest.mark.parametrize("count", [5, 70])  # a few sequences, and many
