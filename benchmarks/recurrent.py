@@ -16,6 +16,7 @@ from .step import DISTRIBUTIONS
 CPU_SHAPES = ((32, 35, 256, "float32"),)
 GPU_SHAPES = (
     (40, 35, 650, "tf32"),
+    (40, 35, 650, "bfloat16"),
     (32, 100, 1000, "tf32"),
     (32, 100, 1000, "bfloat16"),
     (512, 70, 1150, "bfloat16"),

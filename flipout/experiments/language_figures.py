@@ -13,6 +13,7 @@ _OTHERS = ("#2e8b57", "#7a7a7a", "#b8860b", "#8a4fbf", "#17a2b8", "#d4689a", "#5
 def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     """One figure: the loss of training under each row's noise, and that of the validation text at the mean weights."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
 
     made = Figure(figsize=(9.0, 3.9), layout="constrained")
     training, valid = made.subplots(1, 2)
@@ -32,6 +33,9 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
                 )
     training.set(title="training, under the noise", xlabel="epoch", ylabel=rows.unit.name, yscale="log")
     valid.set(title="validation, mean weights", xlabel="epoch", yscale="log")
+    for axes in (training, valid):
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.0, 0.5)))
     valid.legend(fontsize=7)
     caption = "Training and validation, epoch by epoch; a line for each seed."
     return {"curves": (caption, made)}

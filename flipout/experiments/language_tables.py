@@ -41,12 +41,21 @@ class LanguageConfig(Config):
     most: int = 0  # tokens of each part of the text; 0: all
     shape: Shape = field(default_factory=Shape)
     training: LanguageTraining = field(default_factory=LanguageTraining)
+    longer: float = 1.0  # times as many epochs for rows with noise on their weights, which learn more slowly
     draws: int = 60  # of the loss at flipout's weights, under each scheme
 
     def __post_init__(self) -> None:
         check_least(self, side_by_side=1, most=0, draws=10)
+        if not self.longer >= 1:
+            raise InvalidArgument(f"longer={self.longer}: expected a factor of at least 1.")
         if not self.rows or not self.seeds or min(self.seeds) < 0:
             raise InvalidArgument(f"rows={self.rows}, seeds={self.seeds}: expected at least one of each, seeds ≥ 0.")
+
+    def training_of(self, row: Row) -> LanguageTraining:
+        schedule = self.training.schedule
+        if not row.noisy:
+            return self.training
+        return replace(self.training, schedule=replace(schedule, epochs=round(self.longer * schedule.epochs)))
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,8 @@ class Table:
         while waiting or active:
             while waiting and len(active) < config.side_by_side:
                 name, seed = waiting.popleft()
-                active.append(Trainer(config.training, config.shape, self.row(name), seed, text, run))
+                row = self.row(name)
+                active.append(Trainer(config.training_of(row), config.shape, row, seed, text, run))
             before = time.monotonic()
             going = [trainer for trainer in active if not trainer.ended]
             if going:
@@ -215,10 +225,11 @@ def _setting(config: LanguageConfig, text: data.Text, trained: Sequence[Trained]
         "constant": "constant",
     }[schedule.form]
     stop = f", or {schedule.stop} without a new best" if schedule.stop else ""
+    longer = f" ({config.longer:g} times as many under weight noise)" if config.longer > 1 else ""
     return (
         f"{text.source}, {len(text.vocabulary):,} kinds of tokens; {shape.layers} × {shape.hidden} LSTM units, "
         f"{inputs}, {' and '.join(f'{size:,}' for size in sizes)} parameters. {training.optimizer} "
         f"({schedule.rate:g}, {rule}), clipped at {training.clip:g}, {training.batch} streams, windows of "
-        f"{training.window}, state {state}, products in {training.precision}; {schedule.epochs} epochs{stop}. "
+        f"{training.window}, state {state}, products in {training.precision}; {schedule.epochs} epochs{longer}{stop}. "
         "Validation after each epoch at the mean weights; the best weights are tested with batch 1 and carried state."
     )

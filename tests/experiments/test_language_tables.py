@@ -155,7 +155,7 @@ def test_the_paper_presets_are_the_papers_setting(name):
     assert (
         found
         == {
-            "ptb-char": ("amsgrad", 0.002, 1.0, 32, "bf16"),
+            "ptb-char": ("amsgrad", 0.004, 0.01, 32, "bf16"),
             "ptb-word": ("sgd", 30.0, 0.25, 40, "bf16"),
             "ptb-large-batch": ("adam", 0.001, 0.25, 8192, "bf16"),
         }[name]
