@@ -1,4 +1,4 @@
-"""Training curves of language models, epoch by epoch: bands over the seeds of a row."""
+"""Language models: training curves, epoch by epoch, and the table as points beside the paper's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -41,5 +41,33 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     return {"curves": (caption, made)}
 
 
+def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
+    """Test values, where the paper has any to compare with; the best of its rows at the top."""
+    from matplotlib.figure import Figure
+
+    there = sorted((row for row in rows.there if row.paper), key=lambda row: row.paper or (0.0, 0.0), reverse=True)
+    if not there:
+        return {}
+    made = Figure(figsize=(6.0, 0.9 + 0.32 * len(there)), layout="constrained")
+    axes = made.subplots()
+    for place, row in enumerate(there):
+        values = list(rows.values(row.name, "test").values())
+        own = COLOURS["flipout"] if row.scheme == "flipout" else COLOURS["shared"] if row.noisy else "#555555"
+        axes.plot((row.paper or ())[1:], [place], "x", color="black", ms=7, label="the paper" if not place else None)
+        axes.plot(values, [place] * len(values), "o", color=own, ms=6, alpha=0.8)
+    axes.plot([], [], "o", color="#555555", label="here, a point for each seed")
+    axes.set_yticks(range(len(there)), [row.title for row in there])
+    axes.set(xlabel=f"test {rows.unit.name}", xscale="log", ylim=(-0.6, len(there) - 0.4))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:.3g}")
+    axes.grid(axis="x", which="both", lw=0.3)
+    axes.legend(fontsize=7)
+    return {"table": ("The table: test values beside the paper's.", made)}
+
+
 def of(make: Callable[[Sequence[Any]], Rows]) -> Callable[[Sequence[Any]], Mapping[str, tuple[str, Any]]]:
-    return lambda trained: curves(make(trained))
+    def figures(trained: Sequence[Any]) -> Mapping[str, tuple[str, Any]]:
+        rows = make(trained)
+        return {**table(rows), **curves(rows)}
+
+    return figures
