@@ -7,7 +7,7 @@ import torch
 
 from .record import append
 
-NAMES = ("linear", "conv", "recurrent", "convert", "es")
+NAMES = ("linear", "conv", "recurrent", "schemes", "convert", "es")
 
 
 def main() -> None:
