@@ -108,7 +108,10 @@ def selective(uncertainty: Tensor, correct: Tensor) -> Selective:
     """(N,) each. Examples of equal uncertainty come in an order that does not matter: each has their mean error."""
     doubt, right = _numbers(uncertainty, "uncertainty"), _numbers(correct, "correct")
     if doubt.shape != right.shape:
-        raise InvalidInput(f"selective: {len(doubt)} uncertainties and {len(right)} answers; expected one of each.")
+        raise InvalidInput(
+            f"selective: {len(doubt)} uncertainties and {len(right)} answers; expected one of each, of the same "
+            "examples."
+        )
     _, tied, sizes = np.unique(doubt, return_inverse=True, return_counts=True)
     errors = (np.bincount(tied, 1 - right) / sizes)[tied][np.argsort(doubt, kind="stable")]
     kept = np.arange(1, len(errors) + 1)
@@ -132,7 +135,10 @@ def _classes(probabilities: Tensor, target: Tensor) -> tuple[Array, NDArray[np.i
             "likelihood='categorical').mean, or logits.softmax(-1)."
         )
     if int(y.min()) < 0 or int(y.max()) >= p.shape[1]:
-        raise InvalidInput(f"Targets from {int(y.min())} to {int(y.max())}; there are {p.shape[1]} classes.")
+        raise InvalidInput(
+            f"Targets from {int(y.min())} to {int(y.max())}; there are {p.shape[1]} classes. Expected 0 to "
+            f"{p.shape[1] - 1}: number them from 0, and leave out examples without a class (ignore_index)."
+        )
     return (p / total.unsqueeze(1)).numpy(), y.long().numpy()
 
 
@@ -143,5 +149,8 @@ def _numbers(given: Tensor, name: str) -> Array:
     if made.dim() != 1 or not len(made):
         raise InvalidInput(f"{name} of shape {tuple(given.shape)}; expected numbers (N,), N ≥ 1.")
     if not bool(made.isfinite().all()):
-        raise InvalidInput(f"{name}: {int((~made.isfinite()).sum())} of {len(made)} are infinite or not a number.")
+        raise InvalidInput(
+            f"{name}: {int((~made.isfinite()).sum())} of {len(made)} are infinite or not a number; expected finite "
+            "ones. Look at what was predicted for these, or leave them out: x[x.isfinite()]."
+        )
     return made.numpy()

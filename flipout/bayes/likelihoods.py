@@ -195,4 +195,7 @@ def _check_range(kind: str, target: Tensor, low: float, high: float) -> None:
     if target.device.type == "cpu" and not transformed() and target.numel():
         found = target.min().item(), target.max().item()
         if not (low <= found[0] and found[1] <= high):
-            raise InvalidInput(f"{kind}: targets from {found[0]} to {found[1]}; expected them from {low} to {high}.")
+            raise InvalidInput(
+                f"{kind}: targets from {found[0]} to {found[1]}; expected them from {low} to {high}. Number "
+                "classes from 0; scale others into that range."
+            )

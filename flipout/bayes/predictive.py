@@ -174,7 +174,7 @@ class _Fold:
                     f"with as many inputs in dimension {dim} (batch_dim)."
                 )
         if not self.x or not self.x[0].shape[dim]:
-            raise InvalidInput("predict: there are no inputs.")
+            raise InvalidInput("predict: there are no inputs; expected at least one example. Leave an empty batch out.")
         return self.x[0].shape[dim]
 
     @contextmanager

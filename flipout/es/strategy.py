@@ -303,7 +303,9 @@ def _made(optimizer: Any, trained: list[nn.Parameter]) -> torch.optim.Optimizer:
         )
     groups = made.param_groups
     if any(group.get("maximize") for group in groups):
-        raise InvalidArgument("optimizer: maximize=True would minimise the fitness, which is maximised already.")
+        raise InvalidArgument(
+            "optimizer: maximize=True would minimise the fitness: leave it out, it is maximised already."
+        )
     held = {id(parameter) for group in groups for parameter in group["params"]}
     if held != {id(parameter) for parameter in trained}:
         raise InvalidArgument(

@@ -42,7 +42,7 @@ class RlConfig(Config):
     def __post_init__(self) -> None:
         check_least(self, seeds=2, evaluated=2, draws=10, generations=1, workers=0)
         if set(self.methods) != {"FlipES", "IdealES"}:
-            raise InvalidArgument(f"methods={self.methods}: the claims compare FlipES and IdealES.")
+            raise InvalidArgument(f"methods={self.methods}: the claims compare FlipES and IdealES: give both.")
 
 
 def work(config: RlConfig, run: Run) -> Outcome:

@@ -34,7 +34,7 @@ class LargeBatchConfig(Config):
 
     def __post_init__(self) -> None:
         if not {"shared", "flipout"} <= set(self.schemes):
-            raise InvalidArgument(f"schemes={self.schemes}: the claims compare shared and flipout.")
+            raise InvalidArgument(f"schemes={self.schemes}: the claims compare shared and flipout: give both.")
         check_least(self, seeds=2, probe=1, draws=10, rounds=1, timed=1)
         if not self.fractions or not all(0 < share <= 1 for share in self.fractions):
             raise InvalidArgument(f"fractions={self.fractions}: expected parts of the iterations, above 0 and up to 1.")

@@ -104,7 +104,8 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
         if bounds[:1] != [0] or bounds[-1] != length or bounds != sorted(bounds):
             raise InvalidInput(
                 f"{self.label}: offsets from {given[:2]} to {given[-2:]} of {length} indices; expected to start at 0, "
-                f"never to fall, and to end {'at' if self.include_last_offset else 'within'} the number of indices."
+                f"never to fall, and to end {'at' if self.include_last_offset else 'within'} the number of indices. "
+                "For bags of given lengths: lengths.cumsum(0) - lengths."
             )
 
 

@@ -90,7 +90,10 @@ class Recurrent(_Stepping, nn.RNNBase):
             )
         time = 1 if self.batch_first and data.dim() == 3 else 0
         if not isinstance(input, PackedSequence) and not data.shape[time]:
-            raise InvalidInput(f"{self.label}: input of shape {tuple(data.shape)}: there is no time step.")
+            raise InvalidInput(
+                f"{self.label}: input of shape {tuple(data.shape)}: there is no time step; expected one or more. Leave "
+                "it out."
+            )
 
     def _state(self, sequences: Sequences, hx: Any, dtype: torch.dtype) -> State:
         """(layers · directions, N, width) each; zeros where none is given."""
