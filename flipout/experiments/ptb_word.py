@@ -89,6 +89,10 @@ PTB_WORD = Experiment(
             side_by_side=2, training=LanguageTraining(schedule=Schedule(**_SCHEDULE), precision="bf16")
         ),
     },
-    costs={"smoke": "seconds", "quick": "3 minutes on two cores", "paper": "5 minutes on one H200 for each pair of rows"},
+    costs={
+        "smoke": "seconds",
+        "quick": "3 minutes on two cores",
+        "paper": "5 minutes on one H200 for each pair of rows",
+    },
     work=Table(WORDS, found, of(rows)).work,
 )
