@@ -76,11 +76,14 @@ def test_smoke_runs_leaves_its_files_and_is_reported(name, tmp_path, capsys):
     assert held["setting"]
     assert {check["kind"] for check in held["checks"]} == {MUST_HOLD, REPORTED}
     for check in held["checks"]:
-        assert check.keys() == {"claim", "kind", "value", "interval", "holds"}
+        assert check.keys() == {"claim", "kind", "value", "interval", "holds", "figure"}
         assert check["interval"] is None or len(check["interval"]) == 2
     assert len({check["claim"] for check in held["checks"]}) == len(held["checks"])
     result = Result.read(folder / "result.json")
     assert result.broken == []
+    seen = {check.figure for check in result.checks} - {None}
+    assert seen
+    assert seen <= {figure.name for figure in result.figures}
     theory = [check.holds for check in result.checks if check.kind == "must_hold"]
     assert f"Must hold: {sum(theory)} of {len(theory)} do." in said
 
