@@ -3,21 +3,20 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from .page_finished import Finished
 from .page_tables import Column, Row, table
 from .page_values import DASH, holds, number, setting, theory_first, value_and_interval
-from .results import Check
+from .results import MUST_HOLD, Check
 
 
 def comparable(runs: Sequence[Finished]) -> list[list[Finished]]:
     """Groups of two or more different runs of one experiment."""
     groups: dict[str, dict[Path, Finished]] = {}
     for run in runs:
-        groups.setdefault(run.result.experiment, {}).setdefault(run.folder.resolve(), run)
+        groups.setdefault(run.result.experiment, {}).setdefault(run.folder, run)
     return [list(group.values()) for group in groups.values() if len(group) > 1]
 
 
@@ -28,10 +27,7 @@ def heading(runs: Sequence[Finished]) -> tuple[str, str]:
 
 def comparison(runs: Sequence[Finished]) -> str:
     title, anchor = heading(runs)
-    columns = [
-        Column(f"{name}, {run.result.preset}", "run", run.anchor)
-        for name, run in zip(_names([run.folder for run in runs]), runs, strict=True)
-    ]
+    columns = [Column(f"{run.name}, {run.result.preset}", "run", run.anchor) for run in runs]
     return f"""<section class="compared" id="{anchor}" aria-labelledby="title-{anchor}">
 <h2 id="title-{anchor}">{escape(title)}</h2>
 <h3>Settings in which they differ</h3>
@@ -42,13 +38,6 @@ def comparison(runs: Sequence[Finished]) -> str:
 {_checks(runs, columns) or "<p>There are none.</p>"}
 <p class="back"><a href="#summary"><span aria-hidden="true">↑</span> Back to the top</a></p>
 </section>"""
-
-
-def _names(folders: Sequence[Path]) -> list[str]:
-    """As many of the last parts of each path as tell them apart."""
-    whole = [folder.resolve().parts for folder in folders]
-    depth = next(depth for depth in count(1) if len({parts[-depth:] for parts in whole}) == len(whole))
-    return ["/".join(parts[-depth:]) for parts in whole]
 
 
 def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
@@ -99,7 +88,8 @@ def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
 
 def _check(check: Check) -> str:
     value, interval = value_and_interval(check)
-    shown = f'<div class="holds" data-holds="{str(check.holds).lower()}">{holds(check)}</div><div>{value}</div>'
+    look = "holds broken" if check.kind == MUST_HOLD and not check.holds else "holds"
+    shown = f'<div class="{look}" data-holds="{str(check.holds).lower()}">{holds(check)}</div><div>{value}</div>'
     return shown if check.interval is None else f"{shown}<div>{interval}</div>"
 
 

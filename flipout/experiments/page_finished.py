@@ -5,7 +5,7 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from .results import Check, Result
 
 @dataclass(frozen=True)
 class Finished:
-    """The content of one folder. `images` are the figures of the result in base64, in order."""
+    """The content of one folder, whose `name` sets it apart. `images` are the figures of the result in base64."""
 
     folder: Path
+    name: str
     anchor: str
     result: Result
     config: Mapping[str, Any]
@@ -34,9 +35,9 @@ class Finished:
 
     @property
     def own_name(self) -> str:
-        """That of its folder, where it says more than the experiment and the preset; else empty."""
-        name, preset, folder = self.result.experiment, self.result.preset, self.folder.resolve().name
-        return "" if folder in (name, preset, f"{name}-{preset}") else folder
+        """Its name, where that says more than the experiment and the preset; else empty."""
+        experiment, preset = self.result.experiment, self.result.preset
+        return "" if self.name in (experiment, preset, f"{experiment}-{preset}") else self.name
 
     @property
     def checks(self) -> list[tuple[str, Check]]:
@@ -49,7 +50,15 @@ def read(folders: Sequence[Path]) -> list[Finished]:
     runs: list[Finished] = []
     for folder in folders:
         runs.append(_read(Path(folder), {run.anchor for run in runs}))
-    return runs
+    return [replace(run, name=_set_apart(run, runs)) for run in runs]
+
+
+def _set_apart(run: Finished, runs: Sequence[Finished]) -> str:
+    """As many of the last parts of its path as no other run of its experiment has."""
+    own = run.folder.parts
+    others = {other.folder.parts for other in runs if other.result.experiment == run.result.experiment} - {own}
+    depth = next(depth for depth in range(1, len(own) + 1) if all(own[-depth:] != one[-depth:] for one in others))
+    return "/".join(own[-depth:])
 
 
 def _read(folder: Path, taken: set[str]) -> Finished:
@@ -77,7 +86,8 @@ def _read(folder: Path, taken: set[str]) -> Finished:
             f"a device, and sessions with started and seconds. Run it again: `flipout run {name} ...`."
         ) from error
     images = tuple(_image(folder / "figures" / f"{figure.name}.svg", name) for figure in result.figures)
-    return Finished(folder, _anchor(result.experiment, taken), result, config, environment, seconds, started, images)
+    anchor = _anchor(result.experiment, taken)
+    return Finished(folder.resolve(), "", anchor, result, config, environment, seconds, started, images)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from .results import MUST_HOLD, Check, Number
 
 DASH, MINUS, NBSP, NARROW = "–", "−", "\N{NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}"
-_EXPONENT = re.compile(r"\b(\d(?:\.\d+)?)e([+-]\d+)\b")
+_EXPONENT = re.compile(r"(\d)e([+-]\d+)\b")
 
 
 def number(value: Number | None, decimals: int | None = None) -> str:

@@ -89,7 +89,7 @@ def test_runs_that_differ_in_nothing_are_said_to(tmp_path):
 def test_folders_of_one_name_are_told_apart_by_where_they_are(several):
     parsed, (section,) = compared(several)
     head = cells(parsed, section)[0][0]
-    assert head == ["setting", "results/variance-fc, quick", "runs/variance-fc, quick", "runs/long, quick"]
+    assert head == ["setting", "results/variance-fc, quick", "runs/variance-fc, quick", "long, quick"]
     assert [row[0] for row in cells(parsed, section)[0][1:]] == ["seed", "draws", "pretraining.hidden"]
     summaries = [summary["text"] for summary in parsed.all("summary", inside=section)]
     assert summaries == ["γ 12 numbers", "the slope is −1 12 checks"]

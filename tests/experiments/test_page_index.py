@@ -13,8 +13,8 @@ def test_a_line_for_each_run(several):
     title = "Figure 2: the variance of the gradient"
     cost = ["NVIDIA H200", "2\N{NO-BREAK SPACE}min 3\N{NO-BREAK SPACE}s", "2026-11-15"]
     assert [[cell["text"] for cell in parsed.all("th", "td", inside=row)] for row in rows] == [
-        [f"variance-fc {title}", "quick", "✗ 1 of 2", "12 of 14", *cost],
-        [f"variance-fc {title}", "quick", "1 of 1", "11 of 13", *cost],
+        [f"variance-fc · results/variance-fc {title}", "quick", "✗ 1 of 2", "12 of 14", *cost],
+        [f"variance-fc · runs/variance-fc {title}", "quick", "1 of 1", "11 of 13", *cost],
         [f"variance-fc · long {title}", "quick", "✗ 1 of 2", "1 of 2", *cost],
         [f"theorem {title}", "quick", "✗ 1 of 2", "1 of 2", *cost],
     ]
