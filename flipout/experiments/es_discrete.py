@@ -9,7 +9,7 @@ from .es_curves import EsCurve, EsCurves, curves_figure, trained
 from .es_estimates import drawn
 from .es_training import DIGITS, EsTraining, Task
 from .experiment import Config, Experiment, Outcome, check_least
-from .results import MUST_HOLD, Check
+from .results import MUST_HOLD, Check, seen_in
 from .runs import Run
 from .supervised import Prepared, own_randomness, prepared
 
@@ -72,13 +72,13 @@ def work(config: DiscreteConfig, run: Run) -> Outcome:
         "loss. Lines: the mean over the seeds; bands: from the lowest to the highest seed.",
         curves_figure(curves, COLOURS),
     )
-    checks += [
+    ends = [
         _near(curves, ACCURACY, LIKELIHOOD),
         _near(curves, BINARY, LIKELIHOOD),
         claims.lower(curves, BINARY, ONLY_LAST),
         claims.lower(curves, BINARY_ACCURACY, ONLY_LAST),
     ]
-    return Outcome(_setting(config, given), claims.numbers(curves), {}, tuple(checks))
+    return Outcome(_setting(config, given), claims.numbers(curves), {}, (*checks, *seen_in("updates", ends)))
 
 
 def _train(config: DiscreteConfig, given: Prepared, name: str, seed: int, run: Run) -> dict:

@@ -9,7 +9,7 @@ from .es_curves import EsCurve, EsCurves, curves_figure, named, trained
 from .es_estimates import NOISY, drawn
 from .es_training import EsTraining
 from .experiment import Config, Outcome, check_least
-from .results import Check, Number
+from .results import Check, Number, seen_in
 from .runs import Run
 from .supervised import Prepared, network, own_randomness, prepared
 
@@ -58,7 +58,7 @@ def work(config: EsConfig, run: Run) -> Outcome:
         curves_figure(curves),
     )
     checks, numbers, paper = _compared(config, curves)
-    checks.insert(0, claims.one_expectation(found))
+    checks = [claims.one_expectation(found), *seen_in("updates", checks)]
     if config.against == "IdealES":
         with own_randomness(run):
             weights = sum(parameter.numel() for parameter in network(config.training, given).parameters())

@@ -11,8 +11,9 @@ from . import large_batch_claims
 from .language_rows import Row
 from .language_tables import LanguageConfig, Trained
 from .large_batch_curves import reached
-from .results import MUST_HOLD, REPORTED, Check, Number
+from .results import MUST_HOLD, REPORTED, Check, Number, seen_in
 
+CURVES = "curves"  # the figure: training and validation, epoch by epoch
 SPELLED = 2e-3  # nats by which products in tf32 may differ
 Found = tuple[list[Check], dict[str, Number], dict[str, Number]]
 
@@ -117,7 +118,7 @@ def ranking(rows: Rows, first: str, second: str, plain: str) -> list[Check]:
     """first ≤ second < plain on the validation text."""
     titles = {row.name: row.title for row in rows.table}
     unit = f"difference in {rows.unit.name}"
-    return [
+    checks = [
         *told(
             f"{titles[first]} is not above {titles[second]} on the validation text ({unit})",
             rows.difference(first, second, "valid"),
@@ -129,6 +130,7 @@ def ranking(rows: Rows, first: str, second: str, plain: str) -> list[Check]:
             lambda value, low, high: high < 0,
         ),
     ]
+    return seen_in(CURVES, checks)
 
 
 def within(
@@ -186,7 +188,7 @@ def faster(rows: Rows, first: str, second: str) -> list[Check]:
         found = large_batch_claims.geometric(ratios) if len(ratios) > 1 else (ratios[0], ratios[0], ratios[0])
         claim = "WD + flipout needs fewer epochs for the lowest training perplexity of WD (ratio)"
         checks.append(large_batch_claims.ratio_check(claim, found, found[1] > 1))
-    return checks
+    return seen_in(CURVES, checks)
 
 
 def whole(config: LanguageConfig) -> bool:

@@ -14,6 +14,7 @@ from . import posterior_claims as claims
 from .experiment import Config, Experiment, Outcome, check_least
 from .posterior_figures import calibration_figure, posterior_figure
 from .regressions import RegressionConfig, Regressions
+from .results import seen_in
 from .runs import Run
 from .variance_study import SchemeName
 
@@ -57,10 +58,10 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
         "the best factorised Gaussian, and for the exact posterior.",
         calibration_figure(made, held_out),
     )
-    checks = [*claims.recovered(made, found), *claims.covered(made, held_out)]
     # Predictions are made under flipout whatever the model was trained under.
     own = "flipout" if "flipout" in found else config.schemes[0]
-    checks += claims.calibrated(made, own, held_out[own])
+    checks = seen_in("posterior", claims.recovered(made, found))
+    checks += seen_in("calibration", [*claims.covered(made, held_out), *claims.calibrated(made, own, held_out[own])])
     return Outcome(_setting(config), claims.numbers(made, found, held_out), {}, tuple(checks))
 
 

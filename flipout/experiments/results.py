@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ class Check:
     value: float | None  # None: not finite
     interval: tuple[float | None, float | None] | None  # None at an end: open
     holds: bool
+    figure: str | None = None  # the name of the one it can be seen in; older result files do not say
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Figure:
 
     name: str
     caption: str
+
+
+def seen_in(figure: str, checks: Iterable[Check]) -> list[Check]:
+    return [replace(check, figure=figure) for check in checks]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Theorem 2, the variance decomposition: α, β and γ of every layer, and what they predict."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flipout.variance import Decomposition
 
 from . import variance_claims as claims
 from .experiment import Config, Experiment, Outcome
 from .pretraining import Pretraining
-from .results import Check
+from .results import seen_in
 from .runs import Run
 from .variance_convgg import SMOKE
 from .variance_curves import terms
@@ -31,7 +31,8 @@ def work(config: TheoremConfig, run: Run) -> Outcome:
         measured = study.measured(study.points(), f"measure {name}")
         measured.to_json(run.folder / f"measurements-{name}.json")
         run.draw(name, f"α, β and γ of every layer of {name}, with 90 % intervals.", _figure(found))
-        checks += [_named(name, check) for check in (claims.predicted(measured, found), *claims.orders(found))]
+        stated = [claims.predicted(measured, found), *seen_in(name, claims.orders(found))]
+        checks += [replace(check, claim=f"{name}: {check.claim}") for check in stated]
         for one in found:
             numbers |= {f"{name} {key}": value for key, value in terms(one).items()}
             layer = f"{name} {one.parameter.removesuffix('.weight')}"
@@ -40,10 +41,6 @@ def work(config: TheoremConfig, run: Run) -> Outcome:
         settings.append(study.frozen.setting)
     paper = {name: "≫ 1" for name in numbers if "/" in name}
     return Outcome(" ".join(settings), numbers, paper, tuple(checks))
-
-
-def _named(network: str, check: Check) -> Check:
-    return Check(f"{network}: {check.claim}", check.kind, check.value, check.interval, check.holds)
 
 
 def _figure(found: list[Decomposition]):

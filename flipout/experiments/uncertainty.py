@@ -11,6 +11,7 @@ from . import data
 from . import uncertainty_claims as claims
 from .bayes_training import BayesTraining, Trainer
 from .experiment import Config, Experiment, Outcome, check_least
+from .results import seen_in
 from .runs import Run
 from .shifts import SHIFTS, rotated
 from .supervised import Prepared, own_randomness, prepared
@@ -66,7 +67,8 @@ def work(config: UncertaintyConfig, run: Run) -> Outcome:
         "Reliability of the predictive probabilities on the test set.",
         bayes.reliability(whole["mean"], labels, bins=10).plot(),
     )
-    checks = [claims.control(inside, outside.pop("unchanged")), *claims.separated(inside, outside)]
+    checks = [claims.control(inside, outside.pop("unchanged"))]
+    checks += seen_in("separation", claims.separated(inside, outside))
     checks += [claims.errors_found(whole, labels), claims.better_than_the_mean(whole, labels)]
     return Outcome(_setting(config, given), claims.numbers(inside, outside, whole, labels), {}, tuple(checks))
 

@@ -7,7 +7,7 @@ from flipout.variance import Decomposition, Measurements
 from ..errors import InvalidArgument
 from . import variance_claims as claims
 from .experiment import Config, Outcome
-from .results import MUST_HOLD, REPORTED, Check, Number
+from .results import MUST_HOLD, REPORTED, Check, Number, seen_in
 from .runs import Run
 from .variance_study import Study, StudyConfig
 
@@ -57,7 +57,11 @@ def work(config: CurvesConfig, run: Run) -> Outcome:
         checks += claims.below(measured, "local_reparam", others, MUST_HOLD)
     checks += [claims.form(measured), *claims.below(measured, "flipout", ["shared"], REPORTED)]
     checks.append(claims.predicted(measured, found))
-    checks += [*claims.slopes(measured), *claims.levelling(found), *claims.orders(found)]
+    checks = seen_in("variance", checks)
+    for each in (claims.slopes(measured), claims.levelling(found)):
+        for one, check in zip(found, each, strict=True):
+            checks += seen_in("variance", [check]) if one.parameter in shown else [check]
+    checks += claims.orders(found)
     numbers = {**study.frozen.reached, **figures(checks, found)}
     paper = {**({"training accuracy": "about 0.85"} if "training accuracy" in numbers else {}), **said(found)}
     return Outcome(study.frozen.setting, numbers, paper, tuple(checks))

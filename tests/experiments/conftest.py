@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from flipout.experiments import files
+from flipout.experiments.page import write_page
+from flipout.experiments.results import seen_in
+from tests.experiments.pages import CHECKS, LAYERS, finished
 
 REAL = Path(os.environ.get(files.VARIABLE) or Path(__file__).parents[3] / "shared" / "data")
 
@@ -27,3 +30,26 @@ def real_data(monkeypatch) -> Path:
         pytest.skip(f"needs the published data sets: set {files.VARIABLE} to their folder (looked for ../shared/data)")
     monkeypatch.setenv(files.VARIABLE, str(REAL))
     return REAL
+
+
+@pytest.fixture
+def page(tmp_path) -> Path:
+    """The report of one run, whose folder is beside it."""
+    write_page([finished(tmp_path / "variance-fc-quick")], tmp_path / "report.html")
+    return tmp_path / "report.html"
+
+
+@pytest.fixture
+def several(tmp_path) -> Path:
+    """The report of four runs, three of them of one experiment, with a row for each of many layers."""
+    layers = {f"conv{i}: γ": f"{i}.5e-05 ± 2.0e-06" for i in range(1, 13)}
+    seen = (*seen_in("variance", CHECKS), *LAYERS)
+    settings = {"draws": 10, "pretraining": {"hidden": [16], "accuracy": 0.9}}
+    folders = [
+        finished(tmp_path / "results" / "variance-fc", settings=settings, measured=layers, checks=seen),
+        finished(tmp_path / "runs" / "variance-fc", settings={**settings, "seed": 1}, checks=(*CHECKS[:2], *LAYERS)),
+        finished(tmp_path / "runs" / "long", settings={"pretraining": {"hidden": [32, 32], "accuracy": 0.9}}),
+        finished(tmp_path / "theorem", "theorem"),
+    ]
+    write_page(folders, tmp_path / "several.html")
+    return tmp_path / "several.html"

@@ -17,7 +17,7 @@ from flipout.experiments.cli import main
 from flipout.experiments.environment import commit, device_of, environment
 from flipout.experiments.experiment import Config, Preset
 from flipout.experiments.results import MUST_HOLD, REPORTED, Result, to_json
-from tests.experiments.test_page import Parsed, checks_of
+from tests.experiments.pages import Parsed, checks_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(Path(experiments.__file__).parent.glob("*.py"))
@@ -76,11 +76,14 @@ def test_smoke_runs_leaves_its_files_and_is_reported(name, tmp_path, capsys):
     assert held["setting"]
     assert {check["kind"] for check in held["checks"]} == {MUST_HOLD, REPORTED}
     for check in held["checks"]:
-        assert check.keys() == {"claim", "kind", "value", "interval", "holds"}
+        assert check.keys() == {"claim", "kind", "value", "interval", "holds", "figure"}
         assert check["interval"] is None or len(check["interval"]) == 2
     assert len({check["claim"] for check in held["checks"]}) == len(held["checks"])
     result = Result.read(folder / "result.json")
     assert result.broken == []
+    seen = {check.figure for check in result.checks} - {None}
+    assert seen
+    assert seen <= {figure.name for figure in result.figures}
     theory = [check.holds for check in result.checks if check.kind == "must_hold"]
     assert f"Must hold: {sum(theory)} of {len(theory)} do." in said
 
@@ -102,8 +105,11 @@ def test_smoke_runs_leaves_its_files_and_is_reported(name, tmp_path, capsys):
     assert main(["report", str(folder), "--out", str(page)]) == 0
     parsed = Parsed(page)
     rows = [row for row in parsed.all("tr") if "data-kind" in row]
-    for row, check in zip(rows, checks_of(folder), strict=True):
-        assert parsed.all("th", inside=row)[0]["text"] == check["claim"]
+    expected = {check["claim"]: check for check in checks_of(folder)}
+    claims = [parsed.all("th", inside=row)[0]["text"] for row in rows]
+    assert sorted(claims) == sorted(expected)
+    for row, claim in zip(rows, claims, strict=True):
+        check = expected[claim]
         assert (row["data-kind"], row["data-holds"]) == (check["kind"], str(check["holds"]).lower())
         shown = [float(data["value"]) for data in parsed.all("data", inside=row)]
         assert shown == [number for number in check["numbers"] if number is not None]

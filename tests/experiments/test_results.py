@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flipout.errors import DataError
-from flipout.experiments.results import MUST_HOLD, REPORTED, Check, Figure, Result, to_json
+from flipout.experiments.results import MUST_HOLD, REPORTED, Check, Figure, Result, seen_in, to_json
 
 HOLDS = Check("α ≫ β", REPORTED, 12.5, (10.0, 15.0), True)
 BROKEN = Check("shared = flipout at N = 1", MUST_HOLD, 2.0, None, False)
@@ -42,7 +42,26 @@ def test_the_file_has_what_readers_ask_for(tmp_path):
         "value": 12.5,
         "interval": [10.0, 15.0],
         "holds": True,
+        "figure": None,
     }
+
+
+def test_checks_say_which_figure_they_are_seen_in_and_older_files_do_not(tmp_path):
+    seen = replace(RESULT, checks=(*seen_in("curve", [HOLDS]), BROKEN))
+    seen.write(tmp_path / "result.json")
+    assert [check.figure for check in Result.read(tmp_path / "result.json").checks] == ["curve", None]
+    held = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    for check in held["checks"]:
+        del check["figure"]
+    (tmp_path / "result.json").write_text(json.dumps(held), encoding="utf-8")
+    assert Result.read(tmp_path / "result.json") == replace(RESULT, checks=(HOLDS, BROKEN))
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[2] / "results").glob("*/result.json")), ids=lambda path: path.parent.name
+)
+def test_committed_results_can_be_read(path):
+    assert Result.read(path).experiment == path.parent.name
 
 
 def test_only_a_claim_of_theory_can_be_broken():

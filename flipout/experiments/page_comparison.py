@@ -1,0 +1,101 @@
+"""Runs of one experiment side by side: the settings in which they differ, their numbers, their checks."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from .page_finished import Finished
+from .page_tables import Column, Row, table
+from .page_values import DASH, holds, number, setting, theory_first, value_and_interval
+from .results import MUST_HOLD, Check
+
+
+def comparable(runs: Sequence[Finished]) -> list[list[Finished]]:
+    """Groups of two or more different runs of one experiment."""
+    groups: dict[str, dict[Path, Finished]] = {}
+    for run in runs:
+        groups.setdefault(run.result.experiment, {}).setdefault(run.folder, run)
+    return [list(group.values()) for group in groups.values() if len(group) > 1]
+
+
+def heading(runs: Sequence[Finished]) -> tuple[str, str]:
+    """Title and anchor."""
+    return f"Compared: {runs[0].result.experiment}", f"compared-{runs[0].anchor}"
+
+
+def comparison(runs: Sequence[Finished]) -> str:
+    title, anchor = heading(runs)
+    columns = [Column(f"{run.name}, {run.result.preset}", "run", run.anchor) for run in runs]
+    return f"""<section class="compared" id="{anchor}" aria-labelledby="title-{anchor}">
+<h2 id="title-{anchor}">{escape(title)}</h2>
+<h3>Settings in which they differ</h3>
+{_settings(runs, columns) or "<p>None: settings and environment are the same.</p>"}
+<h3>Numbers</h3>
+{_numbers(runs, columns) or "<p>None was measured.</p>"}
+<h3>Checks side by side</h3>
+{_checks(runs, columns) or "<p>There are none.</p>"}
+<p class="back"><a href="#summary"><span aria-hidden="true">↑</span> Back to the top</a></p>
+</section>"""
+
+
+def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
+    facts = [
+        {**_flat(run.config), **_flat({k: v for k, v in run.environment.items() if k != "sessions"}, "environment.")}
+        for run in runs
+    ]
+    differ = [key for key in _keys(facts) if any(own.get(key, _ABSENT) != facts[0].get(key, _ABSENT) for own in facts)]
+    rows = [Row(key, re.sub(r"([._])", r"\1<wbr>", escape(key)), _cells(facts, key, setting)) for key in differ]
+    return table("wide", "Settings in which they differ", [Column("setting", "head"), *columns], rows, "setting")
+
+
+_ABSENT = object()
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Named as the options are: pretraining.accuracy."""
+    made: dict[str, Any] = {}
+    for key, value in content.items():
+        made |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return made
+
+
+def _numbers(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
+    measured, paper = [run.result.measured for run in runs], [run.result.paper for run in runs]
+    rows = []
+    for key in _keys([*measured, *paper]):
+        said = dict.fromkeys(number(own[key]) for own in paper if key in own)
+        rows.append(Row(key, escape(key), [", ".join(said) or DASH, *_cells(measured, key, number)]))
+    columns = [Column("quantity", "head"), Column("paper", "run"), *columns]
+    return table("wide numeric", "Numbers of these runs beside the paper’s", columns, rows)
+
+
+def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
+    checks = [{check.claim: check for check in theory_first(run.result.checks)} for run in runs]
+    known = {check.claim: check for own in checks for check in own.values()}
+    rows = [
+        Row(
+            claim,
+            escape(claim),
+            [escape(known[claim].kind.replace("_", " ")), *_cells(checks, claim, _check)],
+        )
+        for claim in (check.claim for check in theory_first(known.values()))
+    ]
+    columns = [Column("claim", "head"), Column("kind"), *columns]
+    return table("wide", "Checks of these runs", columns, rows, "check")
+
+
+def _check(check: Check) -> str:
+    value, interval = value_and_interval(check)
+    look = "holds broken" if check.kind == MUST_HOLD and not check.holds else "holds"
+    shown = f'<div class="{look}" data-holds="{str(check.holds).lower()}">{holds(check)}</div><div>{value}</div>'
+    return shown if check.interval is None else f"{shown}<div>{interval}</div>"
+
+
+def _keys(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for own in mappings for key in own))
+
+
+def _cells(mappings: Sequence[Mapping[str, Any]], key: str, shown: Callable[[Any], str]) -> list[str]:
+    return [shown(own[key]) if key in own else DASH for own in mappings]

@@ -1,0 +1,94 @@
+"""Values as the report shows them: numbers, intervals, durations, counts."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from .results import MUST_HOLD, Check, Number
+
+DASH, MINUS, NBSP, NARROW = "–", "−", "\N{NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}"
+_EXPONENT = re.compile(r"(\d)e([+-]\d+)\b")
+
+
+def number(value: Number | None, decimals: int | None = None) -> str:
+    """As HTML, with four significant digits unless the decimals are given; integers and strings as they are, but for
+    powers of ten."""
+    if isinstance(value, str):
+        return _EXPONENT.sub(lambda found: _power(*found.groups()), escape(value))
+    if value is None or not math.isfinite(value):
+        return "not finite"
+    comma = "," if abs(value) >= 10_000 else ""
+    if decimals is not None:
+        shown = f"{value:{comma}.{decimals}f}"
+    elif isinstance(value, int):
+        shown = f"{value:{comma}}"
+    elif value and not 1e-3 <= abs(value) < 1e6:
+        mantissa, exponent = f"{value:.3e}".split("e")
+        shown = _power(_short(mantissa), exponent)
+    else:
+        places = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+        shown = _short(f"{value:{comma}.{places}f}")
+    return f'<data value="{value}">{shown.replace("-", MINUS)}</data>'
+
+
+def _short(digits: str) -> str:
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def _power(mantissa: str, exponent: str) -> str:
+    power = str(int(exponent)).replace("-", MINUS)
+    return mantissa if power == "0" else f"{mantissa}{NARROW}×{NARROW}10<sup>{power}</sup>"
+
+
+def value_and_interval(check: Check) -> tuple[str, str]:
+    """To the same decimals: those that show the width of the interval to three digits."""
+    if check.interval is None:
+        return number(check.value), DASH
+    low, high = check.interval
+    if low is None or high is None:
+        ends = [f"above {number(low)}"] * (low is not None) + [f"below {number(high)}"] * (high is not None)
+        return number(check.value), " ".join(ends) or DASH
+    decimals = None
+    if check.value is not None and low < high and max(abs(low), abs(high)) < 1e6:
+        decimals = max(0, 2 - math.floor(math.log10(high - low)))
+        decimals = decimals if decimals <= 6 else None
+    return number(check.value, decimals), f"{number(low, decimals)} to {number(high, decimals)}"
+
+
+def holds(check: Check) -> str:
+    mark, said = ("✓", "holds") if check.holds else ("✗", "does not hold")
+    return f'<span aria-hidden="true">{mark}</span> {said}'
+
+
+def theory_first(checks: Iterable[Check]) -> list[Check]:
+    return sorted(checks, key=lambda check: check.kind != MUST_HOLD)
+
+
+def tally(checks: Sequence[Check]) -> str:
+    return f"{sum(check.holds for check in checks)} of {len(checks)}"
+
+
+def duration(seconds: float) -> str:
+    total = round(seconds)
+    for large, small, size, part in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+        if total >= size:
+            return f"{total // size}{NBSP}{large} {total % size // part}{NBSP}{small}"
+    return f"{seconds:.2g}{NBSP}s"
+
+
+def setting(value: Any) -> str:
+    """A setting, or a fact of the environment, as it stands in its file."""
+    return escape(
+        value if isinstance(value, str) else "none" if value is None else json.dumps(value, ensure_ascii=False)
+    )
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def lines(parts: Iterable[str]) -> str:
+    return "\n".join(part for part in parts if part)
