@@ -1,7 +1,6 @@
-"""The same numbers on a CUDA device, and draws inside of captured graphs."""
+"""The same numbers on a CUDA device."""
 
 import copy
-import gc
 from importlib import import_module
 
 import pytest
@@ -86,63 +85,6 @@ def test_signs_are_the_same_bits() -> None:
     assert torch.equal(mine, theirs.cpu())
 
 
-def test_captured_graph_draws_anew_at_every_replay_and_repeats_with_the_seed() -> None:
-    model = flipout.perturb(network().cuda().float(), flipout.MeanField(std=0.1))
-    x = torch.randn(7, 3, 5, 5, device="cuda")
-
-    def step() -> torch.Tensor:
-        loss = model(x).square().mean()
-        loss.backward()
-        return loss
-
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    model.zero_grad(set_to_none=True)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
-
-    def replays() -> list[float]:
-        torch.cuda.manual_seed(3)
-        seen = []
-        for _ in range(4):
-            graph.replay()
-            seen.append(loss.item())
-        return seen
-
-    once, again = replays(), replays()
-    assert len(set(once)) == 4
-    assert once == again
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # what torch.compile says of graphs, leaves and tf32
-def test_a_compiled_training_step_draws_anew_at_every_replay_and_repeats_with_the_seed() -> None:
-    model = flipout.perturb(network().cuda().float(), flipout.MeanField(std=0.1))
-    optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    x = torch.randn(7, 3, 5, 5, device="cuda")
-
-    @torch.compile(mode="reduce-overhead")
-    def step(x: torch.Tensor) -> torch.Tensor:
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    def replays() -> list[float]:
-        torch.cuda.manual_seed(3)
-        return [step(x).item() for _ in range(4)]
-
-    for _ in range(3):
-        step(x)
-    once, again = replays(), replays()
-    assert len(set(once)) == 4
-    assert once == again
-
-
 def test_autocast_and_low_precision() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         model = flipout.perturb(
@@ -208,29 +150,6 @@ def test_signs_of_more_elements_than_an_int32_counts() -> None:
     assert torch.equal(made[-3:].cpu(), last)
 
 
-def test_a_graph_reads_the_seed_at_every_replay() -> None:
-    model = flipout.perturb(network().cuda(), flipout.MeanField(std=0.1))
-    x, seed = torch.randn(7, 3, 5, 5, device="cuda", dtype=torch.float64), torch.tensor(1, device="cuda")
-
-    def output() -> torch.Tensor:
-        with using("triton"), flipout.hold(model, seed=seed), torch.no_grad():
-            return model(x)
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        output()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = output()
-    for value in (1, 2, -3):
-        seed.fill_(value)
-        graph.replay()
-        with using("eager"), flipout.hold(model, seed=value), torch.no_grad():
-            torch.testing.assert_close(captured, model(x))
-
-
 def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
     kernels = import_module("flipout.ops.triton")
 
@@ -251,74 +170,6 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         for seed, key, first, size in ((-5, 2**61 - 1, 2**32 - 700, 640), (2**63 - 1, 16, 1, 16), (1, 0, 2**31, 33)):
             draw(seed, key, first, size)
     assert compiled() == before
-
-
-# Captured steps ----------------------------------------------------------------------------------------------------
-
-
-def trained(captured: bool, steps: int = 8) -> list[torch.Tensor]:
-    torch.manual_seed(0)
-    model = flipout.perturb(nn.LSTM(12, 20, batch_first=True).cuda(), flipout.MultiplicativeGaussian(0.5))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    batches = [torch.randn(7 if i + 1 < steps else 4, 5, 12, device="cuda") for i in range(steps)]
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model(x)[0].square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    run = flipout.capture(step) if captured else step
-    losses = [run(x).clone() for x in batches]
-    return [*losses, *model.parameters()]
-
-
-def test_a_captured_training_step_takes_the_same_steps() -> None:
-    for mine, theirs in zip(trained(True), trained(False), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
-
-
-def test_a_graph_that_nobody_holds_does_not_break_the_next_capture() -> None:
-    class Cycle:
-        def __init__(self) -> None:
-            self.step = flipout.capture(self.twice)
-
-        def twice(self, x: torch.Tensor) -> torch.Tensor:
-            return 2 * x
-
-    def collecting(x: torch.Tensor) -> torch.Tensor:
-        gc.collect()
-        return 3 * x
-
-    x = torch.ones(3, device="cuda")
-    one, captured = Cycle(), flipout.capture(collecting)
-    for _ in range(3):
-        one.step(x)
-    captured(x)
-    captured(x)
-    gc.disable()
-    try:
-        del one
-        captured(x)
-    finally:
-        gc.enable()
-    assert captured.graph is not None
-    assert captured(x).tolist() == [3.0, 3.0, 3.0]
-
-
-def test_what_cannot_be_captured_runs_as_it_is_and_says_so() -> None:
-    captured = flipout.capture(lambda x: x * x.sum().item())
-    x = torch.ones(2, device="cuda")
-    for call in range(4):
-        if call == 2:
-            with pytest.warns(UserWarning, match="cannot be captured"):
-                assert captured(x).tolist() == [2.0, 2.0]
-        else:
-            assert captured(x).tolist() == [2.0, 2.0]
-    with torch.random.fork_rng():
-        drawn = [torch.manual_seed(1) and torch.rand(3, device="cuda").tolist() for _ in range(2)]
-    assert drawn[0] == drawn[1]  # torch draws on, as before
 
 
 # Recurrent layers --------------------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ class Flipout(Scheme):
     def _combine(self, spec: Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, keys: Tensor):
         if transformed():
             return spec.forward(x, mean, bias, delta, keys)
-        if self.perturbation_dtype is not None and serves(spec):
+        if self.perturbation_dtype is not None and serves(spec) and x.numel():
             return QuantisedProduct.apply(x, mean, bias, delta, keys, spec)
         return FlippedProduct.apply(x, mean, bias, delta, keys, spec)
 

@@ -45,9 +45,14 @@ class Whose(NamedTuple):
 
 
 def scale_of(x: Tensor) -> Tensor:
+    """What is not finite spoils its own row, and not the scale of all."""
     kernel = chosen("largest", x, required=False)
-    largest = torch.linalg.vector_norm(x, torch.inf).float() if kernel is None else kernel(x)
-    return (largest / _LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
+    if kernel is not None:
+        largest = kernel(x)
+    else:
+        largest = torch.linalg.vector_norm(torch.where(x.isfinite(), x, 0), torch.inf)
+        largest = largest.to(torch.promote_types(x.dtype, torch.float32))
+    return (largest / _LARGEST).clamp_min(torch.finfo(largest.dtype).tiny)
 
 
 def quantise(x: Tensor, scale: Tensor, whose: Whose | None, straight: bool, turned: bool) -> Quantised:
@@ -59,7 +64,7 @@ def quantise(x: Tensor, scale: Tensor, whose: Whose | None, straight: bool, turn
     if whose is not None:
         (signs,) = whose.signs.over([(whose.over, x.shape[1])], whose.keys, x.dtype)
         x = flip(x, signs, -1)
-    rounded = (x.float() / scale).to(FP8)
+    rounded = (x.to(scale.dtype) / scale).to(FP8)
     return Quantised(rounded if straight else None, rounded.T.contiguous() if turned else None, scale)
 
 

@@ -146,6 +146,33 @@ def test_zeros_stay_zeros() -> None:
         assert torch.equal(own(torch.zeros(4, 16)), own.bias.expand(4, 8))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_an_empty_batch_and_numbers_that_are_not_finite(device: str, dtype: torch.dtype) -> None:
+    own = layer(32, 16).to(device, dtype)
+    assert own(torch.empty(0, 32, device=device, dtype=dtype)).shape == (0, 16)
+    x = torch.randn(16, 32, device=device, dtype=dtype)
+    with flipout.hold(own, 3), torch.no_grad():
+        expected = own(x)
+    x[5, 7], x[6, 1], x[7, 2] = torch.inf, torch.nan, -torch.inf
+    with flipout.hold(own, 3), torch.no_grad():
+        made = own(x)
+    there = [0, 1, 2, 3, 4, *range(8, 16)]
+    assert not made[5:8].isfinite().any()
+    # One of the numbers that are gone may have been the largest.
+    assert (made[there] - expected[there]).norm() < 0.1 * (expected[there] - own.eval()(x)[there]).norm()
+
+
+def test_double_precision_has_its_own_range() -> None:
+    own = layer(32, 16).double()
+    x = torch.randn(16, 32, dtype=torch.float64)
+    with flipout.hold(own, 3), torch.no_grad():
+        noise = own(x) - own.eval()(x)
+        for size in (1e200, 1e-200):
+            found = own.train()(x * size) - own.eval()(x * size)
+            torch.testing.assert_close(found / size, noise, rtol=1e-6, atol=1e-6)
+
+
 def test_other_dtypes_and_second_derivatives_are_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"perturbation_dtype=torch\.float8_e5m2.*expected torch\.float8_e4m3fn"):
         flipout.Flipout(perturbation_dtype=torch.float8_e5m2)

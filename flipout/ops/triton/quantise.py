@@ -62,12 +62,13 @@ def _largest(out, x, total, INDEX: tl.constexpr, BLOCK: tl.constexpr, TIMES: tl.
     most = tl.full((BLOCK,), 0, tl.float32)
     for i in tl.static_range(TIMES):
         place = begin + i * BLOCK + tl.arange(0, BLOCK)
-        most = tl.maximum(most, tl.abs(tl.load(x + place, mask=place < total, other=0).to(tl.float32)))
+        size = tl.abs(tl.load(x + place, mask=place < total, other=0).to(tl.float32))
+        most = tl.maximum(most, tl.where(size < float("inf"), size, 0))
     tl.atomic_max(out, tl.reduce(most, 0, _more), sem="relaxed")
 
 
 def largest(x: Tensor) -> Tensor:
-    """max |x|, in single precision."""
+    """max |x| of what is finite, in single precision."""
     out = torch.zeros((), dtype=torch.float32, device=x.device)
     grid = (-(-x.numel() // (_BLOCK * _TIMES)),)
     launch(_largest, grid, out, x, x.numel(), INDEX=index_type(x), BLOCK=_BLOCK, TIMES=_TIMES)

@@ -42,10 +42,10 @@ def forward_step(
     candidate = g * tl.load(g_mask + e, mask=inside, other=0).to(tl.float32) if MASKED_G else g
     new = f * last + i * candidate
     out = o * tanh(new)
-    tl.store(gates + own, i, mask=inside)
-    tl.store(gates + own + width, f, mask=inside)
-    tl.store(gates + own + 2 * width, g, mask=inside)
-    tl.store(gates + own + 3 * width, o, mask=inside)
+    tl.store(gates + own, pi, mask=inside)
+    tl.store(gates + own + width, pf, mask=inside)
+    tl.store(gates + own + 2 * width, pg, mask=inside)
+    tl.store(gates + own + 3 * width, po, mask=inside)
     tl.store(made + e, new, mask=inside)
     if ZONED:
         before = tl.load(h + e, mask=inside, other=0).to(tl.float32)
@@ -81,10 +81,10 @@ def backward_step(
         zoned_c = tl.load(keep_c + e, mask=inside, other=0) != 0
         around, up = tl.where(zoned_h, up, 0), tl.where(zoned_h, 0, up)
         by, down = tl.where(zoned_c, down, 0), tl.where(zoned_c, 0, down)
-    i = tl.load(gates + own, mask=inside, other=0).to(tl.float32)
-    f = tl.load(gates + own + width, mask=inside, other=0).to(tl.float32)
-    g = tl.load(gates + own + 2 * width, mask=inside, other=0).to(tl.float32)
-    o = tl.load(gates + own + 3 * width, mask=inside, other=0).to(tl.float32)
+    i = sigmoid(tl.load(gates + own, mask=inside, other=0).to(tl.float32))
+    f = sigmoid(tl.load(gates + own + width, mask=inside, other=0).to(tl.float32))
+    g = tanh(tl.load(gates + own + 2 * width, mask=inside, other=0).to(tl.float32))
+    o = sigmoid(tl.load(gates + own + 3 * width, mask=inside, other=0).to(tl.float32))
     flat = tanh(tl.load(made + e, mask=inside, other=0))
     down += up * o * (1 - flat * flat)
     update = down * tl.load(g_mask + e, mask=inside, other=0).to(tl.float32) if MASKED_G else down

@@ -6,7 +6,7 @@ stay in the device's cache; c, dc and signs in registers. What programs exchange
 """
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportIndexIssue=false
-# pyright: reportPossiblyUnboundVariable=false
+# pyright: reportPossiblyUnboundVariable=false, reportUnboundVariable=false
 
 import triton
 import triton.language as tl
@@ -146,7 +146,7 @@ def forward(
             i, f, g, o = add_gates(i, f, g, o, xi, xf, xg, xo)
             if BIAS:
                 i, f, g, o = add_gates(i, f, g, o, bi, bf, bg, bo)
-            i, f, g, o, next_c, next_h = activated(i, f, g, o, c)
+            next_c, next_h = activated(i, f, g, o, c)
             next_h = next_h.to(y.dtype.element_ty)
             if ALIVE:
                 going = tl.load(alive + place * count + line, mask=own, other=0) != 0

@@ -93,10 +93,10 @@ def _word(start, row, column, origin, inside):
 
 @triton.jit
 def _softplus(x):
-    """log(1 + eˣ), by a series where 1 + eˣ has rounded most of eˣ away."""
-    e = tl.exp(tl.minimum(x, 20.0))
-    small = e * (1 - e * (0.5 - e * (1 / 3 - e * 0.25)))
-    return tl.where(x > 20.0, x, tl.where(e < 0.01, small, tl.log(1 + e)))
+    """log(1 + eˣ), made good for what 1 + eˣ has rounded away. A minimum of 20 and NaN would be 20."""
+    e = tl.exp(tl.where(x > 20.0, 20.0, x))
+    u = 1 + e
+    return tl.where(x > 20.0, x, tl.where(u == 1, e, tl.log(u) * (e / tl.where(u == 1, 1.0, u - 1))))
 
 
 @triton.jit

@@ -122,6 +122,23 @@ def test_any_shape_under_one_weight(count, steps, width, biased, reverse, dtype,
     assert_as_close(of_one_weight(operands(count, steps, width, biased, 0, lengths)), dtype, reverse)
 
 
+@pytest.mark.parametrize("count", [5, 70])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gates_that_are_nearly_open(count: int, dtype: torch.dtype) -> None:
+    given = operands(count, 3, 17, False)
+    given["x"][..., 17:34] += 7  # the forget gate's 1 − f is below what half precision tells from 1
+    assert_as_close(given, dtype, False)
+
+
+@pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-6])
+def test_small_numbers_are_as_exact_as_large_ones(size: float) -> None:
+    given = operands(4, 3, 17, True)
+    for name in ("x", "h", "c", "bias"):
+        given[name] *= size
+    assert_as_close(given, torch.float32, False)
+    assert_as_close(of_one_weight(given), torch.float32, False)
+
+
 @pytest.mark.parametrize("needs", [("mean",), ("x", "h", "c"), ("bias",), ()], ids=str)
 def test_only_the_gradients_that_are_needed_under_one_weight(needs: tuple[str, ...]) -> None:
     assert_as_close(of_one_weight(operands(4, 3, 17, True)), torch.float32, False, needs)

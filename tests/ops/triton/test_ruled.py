@@ -48,6 +48,22 @@ def test_kernels_are_the_loop(kind, autocast, count, steps, width):
         torch.testing.assert_close(own, other, rtol=error, atol=error)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_gates_that_are_nearly_open(kind):
+    """In half precision, which rounds 1 − f away: no further from double precision than twice what the loop is."""
+    layer, options = KINDS[kind]
+    lstm = layer(6, 7, batch_first=True, **options)
+    with torch.no_grad():
+        lstm.get_parameter("bias_ih_l0")[7:14] += 7
+    x, state = torch.randn(3, 5, 6), tuple(torch.randn(1, 3, 7) for _ in range(2))
+    exact = results(lstm.double(), x.double(), tuple(part.double() for part in state), "eager", False)
+    half = lstm.half(), x.half(), tuple(part.half() for part in state)
+    made, loop = (results(*half, backend, False) for backend in ("triton", "eager"))
+    for own, other, truth in zip(made, loop, exact, strict=True):
+        error, allowed = (own - truth).norm(), 2 * (other - truth).norm()
+        assert error <= allowed + 4 * torch.finfo(torch.float16).eps * truth.norm()
+
+
 def test_two_layers_with_dropout_between():
     lstm = ZoneoutLSTM(6, 6, 2, zoneout_h=0.2, zoneout_c=0.4)
     x, state = torch.randn(4, 3, 6), tuple(torch.randn(2, 3, 6) for _ in range(2))

@@ -208,6 +208,18 @@ def test_noise_times_the_softplus_of_its_source_and_the_gradient(dtype: torch.dt
         assert (own.cpu().double().abs() > 0).sum() >= (expected.double().abs() > 0).sum() - 3
 
 
+def test_the_softplus_is_exact_and_a_nan_stays_one() -> None:
+    rho = torch.linspace(-30, 25, 4001).to(DEVICE)
+    noise, start = flipout.MeanField(), starts().to(DEVICE)
+    with using("triton"):
+        plain = sample(noise, torch.ones_like(rho), start, tuple(rho.shape), torch.float32)
+        made = sample_of(noise, rho, start, tuple(rho.shape), torch.float32)
+        gone = sample_of(noise, torch.full_like(rho, torch.nan), start, tuple(rho.shape), torch.float32)
+    expected = torch.nn.functional.softplus(rho.double()) * plain.double()
+    assert ((made.double() - expected).abs() <= 2.0**-21 * expected.abs()).all()
+    assert gone.isnan().all()
+
+
 def test_only_the_softplus_of_mean_field_is_made_from_its_source() -> None:
     class Own(flipout.MeanField):
         def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
