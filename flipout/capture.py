@@ -28,7 +28,11 @@ class Captured:
         self.layout: Any = None
         self.result: Any = None
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if named:
+            raise InvalidArgument(
+                f"a captured function was given {', '.join(named)} by name; expected tensors in order, without names."
+            )
         parts, layout = tree_flatten(given)
         for part in parts:
             if not isinstance(part, Tensor | None):

@@ -48,6 +48,7 @@ def perturb(
         refuse_shards(
             model, "perturb", "Perturb the model first, then shard it: a draw belongs to the whole Parameter."
         )
+        _refuse_wrapped(model, distribution)
     chosen_scheme = scheme_of("flipout" if scheme is None else scheme)
     _check_batch_dim(model, batch_dim)
     choices = [] if distribution is None else choose(model, where)
@@ -121,13 +122,27 @@ def _check_agreement(choice: Choice, scheme: Scheme, batch_dim: int | None) -> N
         )
 
 
+def _refuse_wrapped(model: nn.Module, distribution: Distribution) -> None:
+    """DistributedDataParallel averages the gradients of the Parameters that it found when it was made."""
+    parallel = any(isinstance(module, nn.parallel.DistributedDataParallel) for module in model.modules())
+    if parallel and isinstance(distribution, LearnedDistribution):
+        raise Unsupported(
+            f"perturb(DistributedDataParallel(…), {type(distribution).__name__}(…)): the Parameters that it adds would "
+            "not be synchronised, and differ from rank to rank. Perturb first, then wrap: "
+            "DistributedDataParallel(flipout.perturb(model, …))."
+        )
+
+
 def _check_batch_dim(model: nn.Module, given: int | Mapping[str, int] | None) -> None:
     labels = [label for label, _ in model.named_modules()]
     for pattern, dim in given.items() if isinstance(given, Mapping) else [("*", given)]:
         if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool) or dim < 0):
             raise InvalidArgument(f"batch_dim={given!r}: expected a dimension ≥ 0, or {{layer glob: dimension}}.")
         if not any(fnmatchcase(label, pattern) for label in labels):
-            raise InvalidArgument(f"batch_dim={given!r}: {pattern!r} matches no layer of {type(model).__name__}.")
+            raise InvalidArgument(
+                f"batch_dim={given!r}: {pattern!r} matches no layer of {type(model).__name__}, which has "
+                f"{', '.join(map(repr, labels[1:6])) or 'none inside'}{', …' if labels[6:] else ''}."
+            )
 
 
 def _asked(layer_type: type[Perturbed], label: str, given: int | Mapping[str, int] | None) -> int | None:

@@ -28,6 +28,11 @@ def test_only_tensors_may_be_given() -> None:
         flipout.capture(lambda x, lr: x * lr)(torch.randn(3), 0.1)  # pyright: ignore[reportArgumentType]
 
 
+def test_names_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="given s by name; expected tensors in order"):
+        flipout.capture(lambda x, s: x * s)(torch.randn(3), s=torch.ones(3))
+
+
 def test_inputs_may_be_nested_or_missing() -> None:
     def step(x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
         return x if state is None else x + state[0] * state[1]

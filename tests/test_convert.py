@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 import flipout
@@ -242,3 +243,14 @@ def test_share_base_outlives_a_second_call():
     assert model[2].plan.roots[0][0].share_base
     flipout.perturb(model, GAUSSIAN, where="2.bias", share_base=False)
     assert not model[2].plan.roots[0][0].share_base
+
+
+def test_a_wrapped_model_gets_no_parameters_that_its_wrapper_does_not_know():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(mlp())
+        with pytest.raises(errors.Unsupported, match="Perturb first, then wrap"):
+            flipout.perturb(wrapped, flipout.MeanField())
+        flipout.perturb(wrapped, GAUSSIAN)  # adds none
+    finally:
+        dist.destroy_process_group()

@@ -68,6 +68,11 @@ class ELBO(nn.Module):
                 f"ELBO(num_data={num_data!r}): expected the number of examples in the training set, len(dataset). The "
                 "KL counts once for all of them, so without it its scale would be wrong."
             )
+        if not isinstance(batch_dim, int) or isinstance(batch_dim, bool) or batch_dim < 0:
+            raise InvalidArgument(
+                f"ELBO(batch_dim={batch_dim!r}): expected the dimension of the examples in the log-likelihoods, "
+                "a number ≥ 0. That of the model's inputs is perturb(…, batch_dim=…)."
+            )
         if not callable(kl_weight):
             _check_weight("ELBO(kl_weight=…)", kl_weight)
         found = with_priors(model)

@@ -56,13 +56,17 @@ class Categorical(Likelihood):
         if not -output.dim() <= self.dim < output.dim():
             raise InvalidInput(f"Categorical(dim={self.dim}): output of shape {given} has no such dimension.")
         if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-            raise InvalidInput(f"Categorical: targets of dtype {target.dtype}; expected classes: target.long().")
+            raise InvalidInput(
+                f"Categorical: targets of dtype {target.dtype}; expected classes: target.long(), or "
+                "target.argmax(-1) of one-hot targets."
+            )
         if output.dim() < 2:
             raise InvalidInput(f"Categorical: output of shape {given}; expected (N, classes), or more dimensions.")
         logits = _wide(output).movedim(self.dim, -1)
         other = " (elsewhere: Categorical(dim=1))" if output.dim() > 2 else ""
         _check_shapes("Categorical", output, target, logits.shape[:-1], f"classes in dimension {self.dim}{other}")
         flat = logits.flatten(0, -2), target.long().flatten()
+        _check_range("Categorical", flat[1], 0, logits.shape[-1] - 1, self.ignore)
         return -F.cross_entropy(*flat, reduction="none", ignore_index=self.ignore).view(target.shape)
 
     def mean(self, output: Tensor) -> Tensor:
@@ -190,10 +194,13 @@ def _check_shapes(kind: str, output: Tensor, target: Tensor, expected: torch.Siz
         )
 
 
-def _check_range(kind: str, target: Tensor, low: float, high: float) -> None:
+def _check_range(kind: str, target: Tensor, low: float, high: float, ignored: int | None = None) -> None:
     """Only where reading them costs nothing."""
-    if target.device.type == "cpu" and not transformed() and target.numel():
-        found = target.min().item(), target.max().item()
+    if target.device.type != "cpu" or transformed():
+        return
+    counted = target if ignored is None else target[target != ignored]
+    if counted.numel():
+        found = counted.min().item(), counted.max().item()
         if not (low <= found[0] and found[1] <= high):
             raise InvalidInput(
                 f"{kind}: targets from {found[0]} to {found[1]}; expected them from {low} to {high}. Number "

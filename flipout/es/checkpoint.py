@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import RunError
+from ..extras import extra
 from ..variance.records import write_whole
 
 INDEX = "checkpoint.json"
@@ -83,9 +84,5 @@ def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _safetensors() -> Any:
-    try:
-        import safetensors
-        import safetensors.torch
-    except ImportError as error:
-        raise RunError("Checkpoints need the package safetensors: pip install 'flipout[es]'.") from error
-    return safetensors
+    extra("safetensors.torch", "A checkpoint", "es")
+    return extra("safetensors", "A checkpoint", "es")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ..draw import Draw
-from ..errors import InvalidInput
+from ..errors import ExampleCount, InvalidInput
 from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers
 
 
@@ -50,8 +50,21 @@ class Population:
             rows = self._batch(given)
             given = _mapped(given, lambda x: x.flatten(0, 1))
         with self._held(rows):
-            made = self.model(*given[0], **given[1])
+            try:
+                made = self.model(*given[0], **given[1])
+            except (InvalidInput, ExampleCount) as error:
+                raise type(error)(f"{error} {self._expected(batched)}") from error
         return _mapped(made, lambda y: self._split(y, rows)) if batched else made
+
+    def _expected(self, batched: bool) -> str:
+        if batched:
+            return (
+                f"(In a population of {self.size}, which gave the layer the rows of all its members one after another.)"
+            )
+        return (
+            f"(In a population of {self.size}: inputs are ({self.size}, …), one for each member. Where each has a "
+            f"batch, ({self.size}, batch, …): population(x, batched=True).)"
+        )
 
     @contextmanager
     def formed(self) -> Iterator[Callable[..., Any]]:

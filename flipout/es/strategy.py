@@ -298,7 +298,8 @@ def _made(optimizer: Any, trained: list[nn.Parameter]) -> torch.optim.Optimizer:
     made = optimizer(trained) if callable(optimizer) else None
     if not isinstance(made, torch.optim.Optimizer):
         raise InvalidArgument(
-            f"optimizer={optimizer!r}: expected a function from Parameters to a torch optimiser, such as "
+            f"optimizer: a {type(optimizer).__name__} given; expected a function from Parameters to a torch optimiser, "
+            "such as "
             "lambda parameters: torch.optim.Adam(parameters, 1e-2)."
         )
     groups = made.param_groups
@@ -323,7 +324,7 @@ def _numbers(fitness: Any, count: int, what: str) -> Tensor:
         raise InvalidInput(f"{what}: {type(fitness).__name__} given; expected {count} numbers.") from error
     if made.shape != (count,):
         raise InvalidInput(
-            f"{what}: shape {tuple(made.shape)} given; expected ({count},): one number for each member. Average over "
-            "what a member was tried on: .mean(1)."
+            f"{what}: shape {tuple(made.shape)} given; expected ({count},): one number for each member. "
+            + ("Average over what a member was tried on: .mean(1)." if made.dim() > 1 else "Keep the members apart.")
         )
     return made

@@ -5,19 +5,19 @@ import sys
 
 
 def run() -> int:
-    if sys.argv[1:] == ["doctor"]:  # also where the packages are missing that the other commands need
-        from .doctor import doctor
+    try:
+        if sys.argv[1:] == ["doctor"]:  # also where the packages are missing that the other commands need
+            from .doctor import doctor
 
-        return doctor()
-    try:
-        from .cli import main
-    except ImportError as error:
-        print(
-            f"flipout: the experiments need more packages ({error}): pip install 'flipout[experiments]'",
-            file=sys.stderr,
-        )
-        return 2
-    try:
+            return doctor()
+        try:
+            from .cli import main
+        except ImportError as error:
+            print(
+                f"flipout: the experiments need more packages ({error}): pip install 'flipout[experiments]'",
+                file=sys.stderr,
+            )
+            return 2
         return main()
     except BrokenPipeError:  # whoever read the output has left: `flipout list | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidArgument
+from ..extras import extra
 from . import files, formats, registry
 from .files import Contents
 
@@ -92,9 +93,7 @@ def cifar10() -> Images:
 
 def digits() -> Images:
     """scikit-learn's handwritten digits, 1×8×8, their 17 grey levels spread over 0 … 255; a test set of 360."""
-    from sklearn.datasets import load_digits
-
-    grey, labels = load_digits(return_X_y=True)
+    grey, labels = extra("sklearn.datasets", "data.digits", "experiments").load_digits(return_X_y=True)
     x = torch.from_numpy(np.rint(np.asarray(grey) * (255 / 16)).astype(np.uint8)).view(-1, 1, 8, 8)
     y = torch.from_numpy(np.asarray(labels, np.int64))
     source = "scikit-learn's digits (embedded default: 8×8 pictures, neither MNIST nor CIFAR-10)"

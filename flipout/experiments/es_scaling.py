@@ -75,7 +75,7 @@ ES_SCALING = Experiment(
     costs={
         "smoke": "seconds",
         "quick": "about 1 minute on two cores",
-        "paper": "72 seconds on one H200",
+        "paper": "75 seconds on one H200",
     },
     work=work,
 )

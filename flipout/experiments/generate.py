@@ -39,7 +39,8 @@ def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[s
     table, config = _opened(folder)
     known = [one.name for one in table.rows]
     if row not in known:
-        raise InvalidArgument(f"--row {row}: this table has {', '.join(known)}.")
+        there = sorted(path.name.partition(".")[0] for path in (folder / "pieces").glob("*.weights.*"))
+        raise InvalidArgument(f"--row {row}: this run has {', '.join(dict.fromkeys(there)) or 'no trained row yet'}.")
     weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
     if not weights.exists():
         there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))

@@ -45,15 +45,17 @@ def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     """Test values, where the paper has any to compare with; the best of its rows at the top."""
     from matplotlib.figure import Figure
 
-    there = sorted((row for row in rows.there if row.paper), key=lambda row: row.paper or (0.0, 0.0), reverse=True)
+    there = sorted((row for row in rows.there if row.paper), key=lambda row: row.paper or (), reverse=True)
     if not there:
         return {}
     made = Figure(figsize=(6.0, 0.9 + 0.32 * len(there)), layout="constrained")
-    axes = made.subplots()
+    axes, named = made.subplots(), False
     for place, row in enumerate(there):
         values = list(rows.values(row.name, "test").values())
         own = COLOURS["flipout"] if row.scheme == "flipout" else COLOURS["shared"] if row.noisy else "#555555"
-        axes.plot((row.paper or ())[1:], [place], "x", color="black", ms=7, label="the paper" if not place else None)
+        if row.quoted is not None:
+            axes.plot(row.quoted[1], place, "x", color="black", ms=7, label=None if named else "the paper")
+            named = True
         axes.plot(values, [place] * len(values), "o", color=own, ms=6, alpha=0.8)
     axes.plot([], [], "o", color="#555555", label="here, a point for each seed")
     axes.set_yticks(range(len(there)), [row.title for row in there])

@@ -24,13 +24,18 @@ PLAIN = flipout.MultiplicativeGaussian(0.0)
 class Row:
     name: str
     title: str
-    paper: tuple[float, float] | None = None  # validation and test
+    paper: tuple[float, float] | None = None  # validation and test; of a tied decoder, what it is compared with
     drop: Dropout = field(default_factory=Dropout)
     lstm: Callable[..., nn.LSTM] = nn.LSTM
     noise: flipout.Distribution = PLAIN
     scheme: Literal["shared", "flipout"] = "shared"
     weights: tuple[str, ...] = ("hh",)  # under the noise
     tied: bool = False
+
+    @property
+    def quoted(self) -> tuple[float, float] | None:
+        """What the paper has of this very row: its decoders are not tied, by their count of parameters."""
+        return None if self.tied else self.paper
 
     @property
     def noisy(self) -> bool:

@@ -19,8 +19,8 @@ from .base import Perturbed
 from .perturbations import Perturbations
 
 _NEVER = {
-    "local_reparam": "never: a weight is used at every time step, and each use would be sampled "
-    "separately. Use 'flipout', 'independent', 'low_rank' or 'shared'."
+    "local_reparam": "it can never serve a recurrent layer: a weight is used at every time step, and each use would be "
+    "sampled separately. Use 'flipout', 'independent', 'low_rank' or 'shared'."
 }
 
 

@@ -37,6 +37,16 @@ def f_tail(ratio: float, above: float, below: float) -> float:
     return _beta(below / 2, above / 2, below, above * ratio)
 
 
+@functools.lru_cache
+def f_quantile(probability: float, above: float, below: float) -> float:
+    """By bisection over θ, with F = tan θ."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 - probability < f_tail(math.tan(middle), above, below) else (low, middle)
+    return math.tan(low)
+
+
 def _beta(a: float, b: float, part: float, rest: float) -> float:
     """The regularised incomplete beta function at part / (part + rest)."""
     if part == 0 or rest == 0:

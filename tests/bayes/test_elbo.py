@@ -327,3 +327,10 @@ def test_a_loss_is_no_likelihood() -> None:
     model = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()))
     with pytest.raises(errors.InvalidArgument, match="would be maximised"):
         ELBO(model, nn.CrossEntropyLoss(reduction="none"), num_data=5)
+
+
+@pytest.mark.parametrize("given", [(1, 0), "0", -1, True])
+def test_the_dimension_of_the_examples_is_a_number(given: Any) -> None:
+    model = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()))
+    with pytest.raises(errors.InvalidArgument, match="expected the dimension of the examples"):
+        ELBO(model, "categorical", num_data=5, batch_dim=given)

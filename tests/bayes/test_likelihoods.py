@@ -154,3 +154,12 @@ def test_a_spread_is_not_what_the_output_is_broadcast_to() -> None:
 def test_classes_need_examples() -> None:
     with pytest.raises(errors.InvalidInput, match=r"expected \(N, classes\)"):
         Categorical()(torch.zeros(3), torch.tensor(1))
+
+
+def test_classes_that_there_are_not() -> None:
+    target = torch.tensor([0, 3, -100])
+    with pytest.raises(errors.InvalidInput, match="targets from 0 to 3; expected them from 0 to 2"):
+        Categorical()(torch.zeros(3, 3), target)
+    with pytest.raises(errors.InvalidInput, match=r"target\.argmax\(-1\) of one-hot"):
+        Categorical()(torch.zeros(3, 3), torch.eye(3))
+    assert Categorical()(torch.zeros(3, 4), target)[2] == 0

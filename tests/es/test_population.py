@@ -140,8 +140,10 @@ def test_an_output_without_rows() -> None:
 def test_a_population_is_not_guessed() -> None:
     """(members, batch, …) without saying so reaches the layer as it is: a convolution refuses it."""
     made = strategy(None, convnet().double())
-    with pytest.raises(errors.InvalidInput, match="input of shape"):
+    with pytest.raises(errors.InvalidInput, match=r"input of shape .*population\(x, batched=True\)"):
         made.ask()[0](torch.zeros(24, 3, 2, 6, 6, dtype=torch.float64))
+    with pytest.raises(errors.ExampleCount, match=r"In a population of 24: inputs are \(24, …\)"):
+        made.ask()[0](torch.zeros(7, 2, 6, 6, dtype=torch.float64))
     assert isinstance(made.ask()[0], es.Population)
 
 

@@ -47,7 +47,7 @@ def test_rows_without_weight_noise_have_only_a_mean(folder, capsys):
     ("words", "says"),
     [
         (["--row", "flipout", "--model", "3"], "There are flipout.0, unregularised.0; choose by --row and --model"),
-        (["--row", "wd"], "--row wd: this table has flipout, shared"),
+        (["--row", "wd"], "--row wd: this run has flipout, unregularised"),
         (["--row", "flipout", "--prompt", "λ"], "--prompt: 'λ' is not among the"),
         (["--row", "flipout", "--length", "0"], "length=0: expected at least 1"),
     ],

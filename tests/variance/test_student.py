@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from flipout.variance.student import f_tail, t_quantile, t_tail
+from flipout.variance.student import f_quantile, f_tail, t_quantile, t_tail
 
 FREEDOMS = [1, 1.5, 2, 4, 7.3, 49, 500, 1e5, math.inf]
 
@@ -32,3 +32,9 @@ def test_t_quantile(freedom: float, probability: float) -> None:
 @pytest.mark.parametrize("ratio", [0.0, 1e-3, 0.5, 1.0, 3.0, 10.0, 1e3, 1e24])
 def test_f_tail(above: float, below: float, ratio: float) -> None:
     assert f_tail(ratio, above, below) == close(float(stats.f.sf(ratio, above, below)))
+
+
+@pytest.mark.parametrize(("above", "below"), [(1.0, 1.0), (3.5, 20.0), (59.0, 59.0), (200.0, 7.0)])
+@pytest.mark.parametrize("probability", [0.05, 0.9, 0.999])
+def test_f_quantile(above: float, below: float, probability: float) -> None:
+    assert f_quantile(probability, above, below) == close(float(stats.f.ppf(probability, above, below)))
