@@ -46,7 +46,7 @@ demo: $(INSTALLED)
 
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "Open site/index.html in a browser."
+	@echo "Open site/index.html in a browser; it has a search box if served: python3 -m http.server -d site"
 
 wheel: $(INSTALLED)
 	$(BIN)/python -m build
