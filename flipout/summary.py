@@ -1,9 +1,10 @@
 """What each Parameter of a model does."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from .distributions.prior import Prior
 from .nn.base import Perturbed
@@ -17,6 +18,7 @@ class Row:
     noise: str  # the distribution, or "" where the Parameter is used as it is
     scheme: str
     kl: str = ""  # how that to its prior is had, where there is one
+    beside: str = ""  # the Parameter whose noise it is learned for
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Summary:
     def __str__(self) -> str:
         head = ("parameter", "shape", "layer", "noise", "scheme", "KL")
         cells = [
-            (r.parameter, "×".join(map(str, r.shape)), r.layer, r.noise or "–", r.scheme or "–", r.kl or "–")
+            (r.parameter, "×".join(map(str, r.shape)), r.layer, r.noise or _beside(r), r.scheme or "–", r.kl or "–")
             for r in self.rows
         ]
         shown = len(head) if any(row.kl for row in self.rows) else len(head) - 1
@@ -36,28 +38,47 @@ class Summary:
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in [head, *cells]
         ]
-        noisy = [row for row in self.rows if row.noise]
-        lines.append(f"{len(noisy)} of {len(self.rows)} Parameters are perturbed.")
+        noisy, beside = (sum(bool(getattr(row, what)) for row in self.rows) for what in ("noise", "beside"))
+        learned = f", with {beside} beside them that are learned" if beside else ""
+        lines.append(f"{noisy} of {len(self.rows) - beside} Parameters are perturbed{learned}.")
         return "\n".join(line.rstrip() for line in lines)
 
     __repr__ = __str__
 
 
+def _beside(row: Row) -> str:
+    return f"of {row.beside}" if row.beside else "–"
+
+
+def _as_always(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and not isinstance(value, Tensor) and value == default
+
+
+def said(value: Any) -> str:
+    """Its repr, without fields that are as always."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    changed = [field for field in fields(value) if not _as_always(getattr(value, field.name), field.default)]
+    return f"{type(value).__name__}({', '.join(f'{one.name}={said(getattr(value, one.name))}' for one in changed)})"
+
+
 def summary(model: nn.Module) -> Summary:
     """Per Parameter: its shape, its layer, its noise, who shares it, and how its KL is had."""
     noise: dict[int, tuple[str, str, str, str]] = {}
+    beside: dict[int, str] = {}
     for module in model.modules():
         if isinstance(module, Perturbed):
             plan, layer = module.plan, type(module).__name__
             for name, distribution in plan.distributions.items():
                 prior = getattr(distribution, "prior", None)
                 how = prior.how if isinstance(prior, Prior) else ""
-                noise[id(attrgetter(name)(module))] = (layer, repr(distribution), repr(plan.scheme), how)
+                noise[id(attrgetter(name)(module))] = (layer, said(distribution), said(plan.scheme), how)
                 for own in module.names_beside(name):
                     noise.setdefault(id(attrgetter(own)(module)), (layer, "", "", ""))
+                    beside.setdefault(id(attrgetter(own)(module)), name)
     rows = []
     for name, parameter in model.named_parameters():
         layer = type(model.get_submodule(name.rpartition(".")[0])).__name__
         layer, what, scheme, how = noise.get(id(parameter), (layer, "", "", ""))
-        rows.append(Row(name, tuple(parameter.shape), layer, what, scheme, how))
+        rows.append(Row(name, tuple(parameter.shape), layer, what, scheme, how, beside.get(id(parameter), "")))
     return Summary(tuple(rows))

@@ -194,7 +194,8 @@ def test_conversion_of_a_language_model() -> None:
             model = flipout.perturb(LanguageModel(), distribution, where=where, batch_dim=1)
             assert model.decoder.weight is model.embedding.weight
             report = str(flipout.summary(model)).splitlines()[-1]
-            assert report == f"{noisy} of {all_of_them + spreads} Parameters are perturbed."
+            learned = f", with {spreads} beside them that are learned" if spreads else ""
+            assert report == f"{noisy} of {all_of_them} Parameters are perturbed{learned}."
     model = flipout.perturb(LanguageModel(), LEARNED, where="embedding.weight")
     assert model.decoder.weight_rho is model.embedding.weight_rho
     assert type(model.lstm) is nn.LSTM
@@ -231,7 +232,7 @@ def test_weights_tied_between_layers(kind: str) -> None:
 def test_refused_conversions_change_nothing(kind: str) -> None:
     model = nn.ModuleDict({"rnn": getattr(nn, kind)(4, 4), "fc": nn.Linear(4, 4)})
     before = state(model)
-    with pytest.raises(errors.Unsupported, match=r"rnn: scheme 'local_reparam' given; never: .* every time step"):
+    with pytest.raises(errors.Unsupported, match=r"rnn: scheme 'local_reparam' given; it can never .* every time step"):
         flipout.perturb(model, NOISE, scheme="local_reparam")
     with pytest.raises(errors.InvalidArgument, match=rf"names rnn, a {kind}, whose layout is .* Leave it out"):
         flipout.perturb(model, NOISE, batch_dim={"rnn": 1})
