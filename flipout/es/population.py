@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -39,6 +39,7 @@ class Population:
     size: int
     group: int
     antithetic: bool = False
+    now: Callable[[], int] | None = field(default=None, repr=False)  # the strategy's generation
 
     def __len__(self) -> int:
         return self.size
@@ -87,6 +88,11 @@ class Population:
 
     @contextmanager
     def _held(self, rows: int) -> Iterator[Draw]:
+        if self.now is not None and self.now() != self.generation:
+            raise InvalidInput(
+                f"This population is of generation {self.generation}, and the strategy is at {self.now()}: `tell` has "
+                "changed the weights that its members were around. Ask anew: strategy.ask()."
+            )
         noise, draws = seed_of(self.seed, self.generation), {"first": self.first, "rows": rows, "group": self.group}
         with in_eval(self.model), hold(self.model, noise, antithetic=self.antithetic, **draws):
             draw, _ = held_draw(next(iter(perturbed_layers(self.model).values())))

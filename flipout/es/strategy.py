@@ -107,7 +107,8 @@ class EvolutionStrategy:
         own, images = self.settings, (False, True) if self.settings.antithetic else (False,)
         parts = list(runs(0, own.draws, own.draws if most is None else most, own.shared))
         made = (self.model, own.seed, self.generation)
-        return [Population(*made, first, size, own.shared, image) for image in images for first, size in parts]
+        parts = [(first, size, own.shared, image) for image in images for first, size in parts]
+        return [Population(*made, *part, lambda: self.generation) for part in parts]
 
     def evaluate(self, population: Population) -> Tensor:
         """(size,): the fitness of these members."""

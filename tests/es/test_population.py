@@ -156,3 +156,13 @@ def test_formed_members_are_there_in_their_own_context_alone() -> None:
             members(x)
     with pytest.raises(errors.InvalidInput, match="after its `with`"):
         members(x)
+
+
+def test_a_population_ends_with_its_generation() -> None:
+    made, x = strategy(), torch.randn(24, 4, dtype=torch.float64)
+    (before,) = made.ask()
+    before(x)
+    made.tell(torch.arange(24.0))
+    with pytest.raises(errors.InvalidInput, match="is of generation 0, and the strategy is at 1"):
+        before(x)
+    made.ask()[0](x)
