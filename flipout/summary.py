@@ -54,12 +54,12 @@ def _as_always(value: Any, default: Any) -> bool:
     return type(value) is type(default) and not isinstance(value, Tensor) and value == default
 
 
-def said(value: Any) -> str:
+def _said(value: Any) -> str:
     """Its repr, without fields that are as always."""
     if not is_dataclass(value) or isinstance(value, type):
         return repr(value)
     changed = [field for field in fields(value) if not _as_always(getattr(value, field.name), field.default)]
-    return f"{type(value).__name__}({', '.join(f'{one.name}={said(getattr(value, one.name))}' for one in changed)})"
+    return f"{type(value).__name__}({', '.join(f'{one.name}={_said(getattr(value, one.name))}' for one in changed)})"
 
 
 def summary(model: nn.Module) -> Summary:
@@ -72,7 +72,7 @@ def summary(model: nn.Module) -> Summary:
             for name, distribution in plan.distributions.items():
                 prior = getattr(distribution, "prior", None)
                 how = prior.how if isinstance(prior, Prior) else ""
-                noise[id(attrgetter(name)(module))] = (layer, said(distribution), said(plan.scheme), how)
+                noise[id(attrgetter(name)(module))] = (layer, _said(distribution), _said(plan.scheme), how)
                 for own in module.names_beside(name):
                     noise.setdefault(id(attrgetter(own)(module)), (layer, "", "", ""))
                     beside.setdefault(id(attrgetter(own)(module)), name)

@@ -37,13 +37,12 @@ class Writing:
 def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[str, str]:
     """By their weights: "mean", then "draw 0", "draw 1", …; rows without weight noise have only the mean."""
     table, config = _opened(folder)
-    known = [one.name for one in table.rows]
-    if row not in known:
-        there = sorted(path.name.partition(".")[0] for path in (folder / "pieces").glob("*.weights.*"))
-        raise InvalidArgument(f"--row {row}: this run has {', '.join(dict.fromkeys(there)) or 'no trained row yet'}.")
     weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
+    there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))
+    if row not in [one.name for one in table.rows]:
+        rows = dict.fromkeys(name.partition(".")[0] for name in there)
+        raise InvalidArgument(f"--row {row}: this run has {', '.join(rows) or 'no trained row yet'}.")
     if not weights.exists():
-        there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))
         raise DataError(
             f"{folder} has no weights of row {row} with seed {seed}: expected {weights.name} in its pieces. "
             f"There are {', '.join(there) or 'none'}; choose by --row and --model, or train it: flipout run --resume."

@@ -6,8 +6,14 @@ from typing import Any
 from flipout.variance.figures import COLOURS
 
 from .language_claims import CURVES, Rows
+from .language_rows import Row
 
 _OTHERS = ("#2e8b57", "#7a7a7a", "#b8860b", "#8a4fbf", "#17a2b8", "#d4689a", "#5b3a29")
+
+
+def _colour(row: Row) -> str | None:
+    """That of its scheme, where it has weight noise."""
+    return COLOURS[row.scheme] if row.noisy else None
 
 
 def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
@@ -19,7 +25,7 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     training, valid = made.subplots(1, 2)
     others = iter(_OTHERS * 2)
     for row in rows.there:
-        own = COLOURS["flipout"] if row.scheme == "flipout" else COLOURS["shared"] if row.noisy else next(others)
+        own = _colour(row) or next(others)
         for axes, column in ((training, "train"), (valid, "valid")):
             for number, one in enumerate(rows.of(row.name)):
                 values = [rows.unit.of(epoch[column]) for epoch in one.history if epoch[column] is not None]
@@ -52,11 +58,10 @@ def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     axes, named = made.subplots(), False
     for place, row in enumerate(there):
         values = list(rows.values(row.name, "test").values())
-        own = COLOURS["flipout"] if row.scheme == "flipout" else COLOURS["shared"] if row.noisy else "#555555"
         if row.quoted is not None:
             axes.plot(row.quoted[1], place, "x", color="black", ms=7, label=None if named else "the paper")
             named = True
-        axes.plot(values, [place] * len(values), "o", color=own, ms=6, alpha=0.8)
+        axes.plot(values, [place] * len(values), "o", color=_colour(row) or "#555555", ms=6, alpha=0.8)
     axes.plot([], [], "o", color="#555555", label="here, a point for each seed")
     axes.set_yticks(range(len(there)), [row.title for row in there])
     axes.set(xlabel=f"test {rows.unit.name}", xscale="log", ylim=(-0.6, len(there) - 0.4))
