@@ -64,8 +64,13 @@ def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fo
 
 
 def _stream_starts(seed: Array, steps: Array, key: int, field: int, fold: int) -> Array:
-    parameter = _splitmix(seed + wrap((key << 3 | field) * APART))
-    return _splitmix(steps + _splitmix(parameter + wrap(fold * GAMMA)))
+    if isinstance(seed, Tensor) and torch.compiler.is_compiling():
+        # Integers may be symbols there, and products of symbols are indices, which must not overflow: tensors wrap.
+        none = seed & 0
+        named, apart = ((none | key) << 3 | field) * APART, (none | fold) * GAMMA
+    else:
+        named, apart = wrap((key << 3 | field) * APART), wrap(fold * GAMMA)
+    return _splitmix(steps + _splitmix(_splitmix(seed + named) + apart))
 
 
 def _steps(count: int, device: torch.device, first: int = 0) -> Tensor:

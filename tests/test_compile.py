@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import flipout
+from flipout.streams import NOISE, stream_starts
 from tests.networks import Blocks, TiedLM, convnet, encoder, gradients, mlp
 
 pytestmark = [
@@ -153,3 +154,12 @@ def test_inductor_on_every_model(name):
     make, inputs = CASES[name]
     model = flipout.perturb(make(), LEARNED, where=WHERE.get(name))
     check(model, compiled(model, "inductor"), inputs(4), rtol=1e-4, atol=1e-5)
+
+
+def test_one_graph_for_every_key() -> None:
+    """A graph break makes keys of Parameters arguments, and two of them a symbol: a product of it must still wrap."""
+    fast, seed = torch.compile(stream_starts, fullgraph=True, dynamic=True), torch.tensor(12345)
+    for key in (9, 2**40 + 3, 2**61 - 1):
+        for fold in (0, 3):
+            expected = stream_starts(seed, key, NOISE, 2, 300, fold)
+            assert torch.equal(fast(seed, key, NOISE, 2, 300, fold), expected)

@@ -212,7 +212,7 @@ class Perturbed(nn.Module):
         return self._is_noisy() and self.plan.held is None
 
     def _is_noisy(self) -> bool:
-        return bool(self.plan.distributions) and (self.training or self.plan.sampled)
+        return len(self.plan.distributions) > 0 and (self.training or self.plan.sampled)
 
     def groups_of(self, name: str) -> int | None:
         """How signs run over a Parameter: groups of a convolution's kernel, 1 for a matrix, None for a vector."""
