@@ -66,7 +66,7 @@ def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     axes.set_yticks(range(len(there)), [row.title for row in there])
     axes.set(xlabel=f"test {rows.unit.name}", xscale="log", ylim=(-0.6, len(there) - 0.4))
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:.3g}")
+    axes.xaxis.set_minor_formatter("{x:.4g}")
     axes.grid(axis="x", which="both", lw=0.3)
     axes.legend(fontsize=7)
     return {"table": ("The table: test values beside the paper's.", made)}

@@ -39,16 +39,17 @@ def theory(drawn: Mapping[str, Sequence[float]], where: str = "At one posterior"
     half = t_quantile(1 - LEVEL / 2 / len(pairs), worst.freedom) * worst.error
     shared, own = (Mean.of(drawn[scheme]) for scheme in ("shared", "flipout"))
     ratio = (own.error / shared.error) ** 2
+    *others, last = drawn
     return [
         Check(
-            f"{where} {', '.join(drawn)} expect the same loss (difference that speaks most against it)",
+            f"{where}, {', '.join(others)} and {last} expect the same loss (difference that speaks most against it)",
             MUST_HOLD,
             worst.difference,
             (worst.difference - half, worst.difference + half),
             worst.p * len(pairs) >= LEVEL,
         ),
         Check(
-            f"{where} a batch's loss varies no more under flipout than under shared (ratio of variances, at most 1 "
+            f"{where}, a batch's loss varies no more under flipout than under shared (ratio of variances, at most 1 "
             "within chance)",
             MUST_HOLD,
             ratio,
