@@ -93,7 +93,7 @@ def _word(start, row, column, origin, inside):
 
 @triton.jit
 def _exp(x):
-    """eˣ to 2 ulp: tl.exp rounds x log₂e, and is off by |x| / 2 of them on a GPU. Here ln 2 has two parts, one exact."""
+    """eˣ to 2 ulp; tl.exp rounds x log₂e: off by |x| / 2 ulp on a GPU. ln 2 has two parts here, one exact."""
     n = tl.maximum(tl.floor(x * 1.4426950408889634 + 0.5), -126.0)
     return tl.exp((x - n * 0.693359375) + n * 2.12194440054690583e-4) * tl.exp2(n)
 
