@@ -1,4 +1,4 @@
-"""predict(): the same answer in any chunks, samples that are networks, what it refuses."""
+"""predict(): the same answer in any chunks, samples that are networks."""
 
 import copy
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributions as td
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flipout
@@ -315,96 +314,3 @@ def test_several_inputs() -> None:
         predict(model, (X, X[:, :1]), 8, seed=1, chunk=3, keep=True, quantiles=(0.5,)),
         predict(model, (X, X[:, :1]), 8, seed=1, keep=True, quantiles=(0.5,)),
     )
-
-
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"samples": 0}, errors.InvalidArgument, r"predict\(samples=0\): expected a whole number ≥ 1, or 'auto'"),
-    ({"samples": -3}, errors.InvalidArgument, "samples=-3"),
-    ({"samples": 2.0}, errors.InvalidArgument, "samples=2.0"),
-    ({"samples": "many"}, errors.InvalidArgument, "samples='many'"),
-    ({"samples": True}, errors.InvalidArgument, "samples=True"),
-    ({"chunk": 0}, errors.InvalidArgument, "chunk=0"),
-    ({"group": 0}, errors.InvalidArgument, "group=0"),
-    ({"most": 0, "samples": "auto"}, errors.InvalidArgument, "most=0"),
-    ({"tolerance": 0.0}, errors.InvalidArgument, "tolerance=0.0"),
-    ({"quantiles": (1.1,)}, errors.InvalidArgument, "quantiles=.*between 0 and 1"),
-    ({"likelihood": "softmax"}, errors.InvalidArgument, "likelihood='softmax': expected one of"),
-    ({"likelihood": F.cross_entropy}, errors.InvalidArgument, "a function does not say what is expected"),
-    ({"seed": 1.5}, errors.InvalidArgument, "seed=1.5"),
-    ({"x": X[:0]}, errors.InvalidInput, "there are no inputs"),
-    ({"x": ()}, errors.InvalidInput, "there are no inputs"),
-    ({"x": [1.0]}, errors.InvalidInput, "<class 'list'> given; expected a tensor"),
-    ({"x": (X, X[:2])}, errors.InvalidInput, r"shape \(2, 4\) given; expected a tensor, or a tuple"),
-    ({"batch_dim": 2}, errors.InvalidInput, r"shape \(5, 4\) given; .* dimension 2"),
-]
-
-
-@pytest.mark.parametrize(("change", "error", "message"), BAD, ids=[message for *_, message in BAD])
-def test_bad_input(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        predict(bayesian(), **{"x": X, **change})
-
-
-def test_models_that_do_not_fit() -> None:
-    with pytest.raises(errors.NotPerturbed, match="no perturbed layers"):
-        predict(mlp(), X)
-    lstm = flipout.perturb(nn.LSTM(4, 3), NOISE)
-    with pytest.raises(errors.InvalidInput, match="the model returned <class 'tuple'> for 96 rows"):
-        predict(lstm, torch.randn(2, 3, 4), batch_dim=1)
-    flat = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), NOISE)
-    with pytest.raises(errors.InvalidInput, match=r"the model returned shape \(480,\) for 160 rows"):
-        predict(flat, X.float())
-    with pytest.raises(errors.InvalidArgument, match=r"level=1\.5"):
-        predict(bayesian(), X).interval(1.5)
-
-
-class TimeMajor(nn.Module):
-    """(time, N, 4) → (time, N, 3), or (N, 3) of the last step."""
-
-    def __init__(self, last: bool = False) -> None:
-        super().__init__()
-        self.lstm, self.out, self.last = nn.LSTM(4, 5), nn.Linear(5, 3), last
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.lstm(x)[0]
-        return self.out(y[-1] if self.last else y)
-
-
-def test_inputs_that_are_counted_in_another_dimension() -> None:
-    model = flipout.perturb(TimeMajor().double(), NOISE, batch_dim=1)
-    x = torch.randn(7, 5, 4, dtype=torch.float64)
-    with pytest.raises(errors.ExampleCount, match=r"fixed by predict\(batch_dim=0\)"):
-        predict(model, x, 16)
-    made = predict(model, x, 16, batch_dim=1, seed=1)
-    assert made.mean.shape == (5, 7, 3)
-
-
-def test_inputs_and_outputs_with_different_layouts() -> None:
-    torch.manual_seed(0)
-    model = flipout.perturb(TimeMajor(last=True).double(), NOISE)
-    x = torch.randn(7, 5, 4, dtype=torch.float64)
-    made = predict(model, x, 64, batch_dim=(1, 0), seed=1)
-    same(made, predict(model, x, 64, batch_dim=(1, 0), seed=1, chunk=5))
-    assert made.mean.shape == (5, 3)
-
-
-def test_classes_are_found_where_the_batch_dimension_moves() -> None:
-    class Last(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.out = nn.Linear(4, 6)
-
-        def forward(self, x: Tensor) -> Tensor:  # (4, N) → (time 2, classes 3, N)
-            return self.out(x.T).unflatten(1, (2, 3)).permute(1, 2, 0)
-
-    model = flipout.perturb(Last().double(), NOISE)
-    x = torch.randn(4, 5, dtype=torch.float64)
-    made = predict(model, x, 16, likelihood=likelihoods.Categorical(dim=1), batch_dim=(1, 2), seed=1)
-    torch.testing.assert_close(made.mean.sum(2), torch.ones(5, 2, dtype=torch.float64))
-    with pytest.raises(errors.InvalidArgument, match="from the front"):
-        predict(model, x, 16, likelihood=likelihoods.Categorical(dim=-2), batch_dim=(1, 2))
-
-
-def test_the_noise_of_a_gaussian_has_to_be_said() -> None:
-    with pytest.raises(errors.InvalidArgument, match=r"elbo\.likelihood"):
-        predict(bayesian(), X, 16, likelihood="gaussian")
