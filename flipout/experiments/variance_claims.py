@@ -63,7 +63,7 @@ def _worst(claim: str, pairs: Pairs, relation: Literal["equal", "less"], level: 
 
 def start_together(measured: Measurements) -> Check:
     """At N = 1 the schemes that perturb weights have one and the same distribution."""
-    at_one = [r for r in measured.select(batch_size=1) if r.scheme != "local_reparam"]
+    at_one = [r for r in measured if r.batch_size == 1 and r.scheme != "local_reparam"]
     pairs = [pair for pair in combinations(at_one, 2) if pair[0].parameter == pair[1].parameter]
     names = " and ".join(dict.fromkeys(r.scheme for r in at_one))
     return agree(f"At N = 1 the variances of {names} are equal, in every layer", pairs)

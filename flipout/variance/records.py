@@ -79,11 +79,16 @@ class Measurements:
         return f"Measurements({len(self)} records; {', '.join(f'{key}: {value}' for key, value in named.items())})"
 
     def select(self, **wanted: Any) -> "Measurements":
-        """The records with these values: select(parameter="0.weight", scheme="flipout")."""
+        """The records with these values: select(parameter="0.weight", scheme="flipout"). A value that no record has is
+        refused; a combination that none has gives no records."""
         unknown = wanted.keys() - {field.name for field in fields(Record)}
         if unknown:
             known = ", ".join(field.name for field in fields(Record))
             raise InvalidArgument(f"select: {', '.join(unknown)} given; a record has {known}.")
+        for name, value in wanted.items():
+            there = dict.fromkeys(getattr(record, name) for record in self.records)
+            if there and value not in there:
+                raise InvalidArgument(f"select({name}={value!r}): no record has it; there are {[*there]}.")
         return Measurements(r for r in self.records if all(getattr(r, k) == v for k, v in wanted.items()))
 
     def curves(self) -> dict[tuple[str, str], "Measurements"]:

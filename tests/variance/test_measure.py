@@ -129,8 +129,12 @@ def test_records_tell_the_options_of_schemes_apart() -> None:
     assert made == flipout.variance.Measurements(made.records)
     with pytest.raises(flipout.errors.InvalidArgument, match="a record has parameter"):
         made.select(layer="0.weight")
+    with pytest.raises(
+        flipout.errors.InvalidArgument, match=r"scheme='shared'\): no record has it; there are \['flipout', "
+    ):
+        made.select(scheme="shared")
     with pytest.raises(flipout.errors.InvalidArgument, match="no records"):
-        made.select(scheme="shared").plot()
+        flipout.variance.Measurements([]).select(scheme="shared").plot()
 
 
 def test_dropout_is_drawn_apart_for_each_draw() -> None:

@@ -37,7 +37,7 @@ def test_files(tmp_path) -> None:
     assert Measurements.from_json(tmp_path / "m.json").records == made.records
     made.to_csv(tmp_path / "m.csv")
     assert len((tmp_path / "m.csv").read_text().splitlines()) == 4
-    assert len(made.select(scheme="flipout", batch_size=4)) == 1
+    assert [len(made.select(scheme=scheme, batch_size=4)) for scheme in ("flipout", "shared")] == [1, 0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.csv", "m.json"]
 
 
