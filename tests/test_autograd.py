@@ -162,7 +162,6 @@ def test_ensembles_of_stacked_parameters(scheme):
             torch.testing.assert_close(model(x), y)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own forward-mode formulas
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("jacobian", [jacrev, jacfwd])
 def test_jacobians(scheme, jacobian):

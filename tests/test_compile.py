@@ -11,10 +11,7 @@ import flipout
 from flipout.streams import NOISE, stream_starts
 from tests.networks import Blocks, TiedLM, convnet, encoder, gradients, mlp
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
-    pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 FIXED, LEARNED = flipout.Gaussian(0.3), flipout.MeanField(std=0.3)
 CASES = {
     "mlp": (mlp, lambda n: torch.randn(n, 4)),

@@ -52,8 +52,8 @@ def _versions() -> Iterator[Finding]:
     source = f" at commit {made}" if (made := commit()) else ""
     yield "versions", "flipout", flipout.__version__ + source
     yield "versions", "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    for package in ("torch", "numpy"):
-        yield "versions", package, version(package)
+    yield "versions", "torch", torch.__version__  # with its build
+    yield "versions", "numpy", version("numpy")
     for extra, packages in EXTRAS.items():
         held = {package: _installed(package) for package in packages}
         missing = [package for package, found in held.items() if found is None]

@@ -241,7 +241,6 @@ def compiling() -> Any:
     torch.compiler.reset()
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.usefixtures("compiling")
 @pytest.mark.parametrize("kind", ["LSTM", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_compile(kind: str) -> None:

@@ -251,7 +251,6 @@ def test_refused_conversions_change_nothing(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("kind", CELLS)
 def test_compile(kind: str) -> None:
     torch.compiler.reset()
