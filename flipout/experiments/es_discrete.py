@@ -78,7 +78,7 @@ def work(config: DiscreteConfig, run: Run) -> Outcome:
         claims.lower(curves, BINARY, ONLY_LAST),
         claims.lower(curves, BINARY_ACCURACY, ONLY_LAST),
     ]
-    return Outcome(_setting(config, given), claims.numbers(curves), {}, (*checks, *seen_in("updates", ends)))
+    return Outcome(_setting(config, given), claims.numbers(curves), {}, (*checks, *ends))
 
 
 def _train(config: DiscreteConfig, given: Prepared, name: str, seed: int, run: Run) -> dict:
@@ -141,4 +141,5 @@ ES_DISCRETE = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on one core", "paper": "1 minute on one H200"},
     work=work,
+    seen=seen_in(updates="^At the end the test error"),
 )

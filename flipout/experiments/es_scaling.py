@@ -5,6 +5,7 @@ from .es_scaling_claims import Times
 from .es_scaling_times import ScalingConfig, on_cores, on_device, on_ray
 from .es_training import EsTraining
 from .experiment import Experiment, Outcome
+from .results import seen_in
 from .runs import Run
 from .supervised import set_precision
 
@@ -78,4 +79,5 @@ ES_SCALING = Experiment(
         "paper": "75 seconds on one H200",
     },
     work=work,
+    seen=seen_in(scaling="^The device replaces|^On the device FlipES is faster|the time of a core grows more"),
 )

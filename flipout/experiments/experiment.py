@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from ..errors import InvalidArgument
 from .environment import device_of
 from .progress import Progress
-from .results import Check, Number, Result
+from .results import Check, Number, Result, Seen
 from .runs import Run, opened
 
 Preset = Literal["smoke", "quick", "paper"]
@@ -50,6 +50,7 @@ class Experiment:
     presets: Mapping[Preset, Config]
     costs: Mapping[Preset, str]
     work: Callable[[Any, Run], Outcome]
+    seen: Seen
 
     def config(self, preset: str) -> Config:
         """Its settings, to be changed by `dataclasses.replace`."""
@@ -91,6 +92,6 @@ class Experiment:
                 paper=found.paper,
                 checks=found.checks,
                 figures=tuple(run.figures),
-            )
+            ).linked(self.seen, settings)
             run.write(result)
         return result

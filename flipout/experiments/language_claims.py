@@ -13,7 +13,10 @@ from .language_tables import LanguageConfig, Trained
 from .large_batch_curves import reached
 from .results import MUST_HOLD, REPORTED, Check, Number, seen_in
 
-CURVES = "curves"  # the figure: training and validation, epoch by epoch
+SEEN = seen_in(
+    curves="on the validation text|training perplexity",
+    table=r"on the test text|: test \w+ is (within|at most) ",
+)
 SPELLED = 2e-3  # nats by which products in tf32 may differ
 Found = tuple[list[Check], dict[str, Number], dict[str, Number]]
 
@@ -118,7 +121,7 @@ def ranking(rows: Rows, first: str, second: str, plain: str) -> list[Check]:
     """first ≤ second < plain on the validation text."""
     titles = {row.name: row.title for row in rows.table}
     unit = f"difference in {rows.unit.name}"
-    checks = [
+    return [
         *told(
             f"{titles[first]} is not above {titles[second]} on the validation text ({unit})",
             rows.difference(first, second, "valid"),
@@ -130,7 +133,6 @@ def ranking(rows: Rows, first: str, second: str, plain: str) -> list[Check]:
             lambda value, low, high: high < 0,
         ),
     ]
-    return seen_in(CURVES, checks)
 
 
 def within(
@@ -188,7 +190,7 @@ def faster(rows: Rows, first: str, second: str) -> list[Check]:
         found = large_batch_claims.geometric(ratios) if len(ratios) > 1 else (ratios[0], ratios[0], ratios[0])
         claim = "WD + flipout needs fewer epochs for the lowest training perplexity of WD (ratio)"
         checks.append(large_batch_claims.ratio_check(claim, found, found[1] > 1))
-    return seen_in(CURVES, checks)
+    return checks
 
 
 def whole(config: LanguageConfig) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from flipout.variance.figures import COLOURS
 
-from .language_claims import CURVES, Rows
+from .language_claims import Rows
 from .language_rows import Row
 
 _OTHERS = ("#2e8b57", "#7a7a7a", "#b8860b", "#8a4fbf", "#17a2b8", "#d4689a", "#5b3a29")
@@ -44,7 +44,7 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.0, 0.5)))
     valid.legend(fontsize=7)
     caption = "Training and validation, epoch by epoch; a line for each seed."
-    return {CURVES: (caption, made)}
+    return {"curves": (caption, made)}
 
 
 def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:

@@ -12,12 +12,18 @@ from . import large_batch_claims as claims
 from .bayes_training import BayesTraining, Trainer
 from .experiment import Config, Outcome, check_least
 from .large_batch_curves import Curve, Curves, errors_figure, losses_figure, points
+from .results import seen_in
 from .runs import Run
 from .supervised import Prepared, own_randomness, prepared
 
 CLAIM = (
     "With batches of 8192 flipout converges in about 3 times fewer iterations than shared perturbations, which is 1.5 "
     "times faster overall, as fast as local reparameterisation, and generalises as well."
+)
+
+SEEN = seen_in(
+    loss="^Flipout needs .*iterations|^At the end the (negative log-likelihood|total loss)",
+    error="^At the end the test error",
 )
 
 

@@ -11,7 +11,7 @@ from flipout.variance.records import interval
 from flipout.variance.student import f_quantile, f_tail, t_quantile
 
 from .large_batch_curves import Curves, Loss
-from .results import MUST_HOLD, REPORTED, Check, Number, seen_in
+from .results import MUST_HOLD, REPORTED, Check, Number
 from .variance_claims import LEVEL
 
 BAR = {"likelihood": 2.5, "total": 1.0}  # times fewer iterations
@@ -70,16 +70,15 @@ def found(
     for loss in get_args(Loss):
         for moment in moments:
             made = _fewer(curves, loss, moment)
-            checks += seen_in("loss", [made])
+            checks.append(made)
             where = f"{NAMES[loss]} of shared after {moment}"
             numbers[f"{where}: the level"] = curves.level(loss, moment)
             numbers[f"{where}: times fewer iterations"] = "none" if made.value is None else made.value
             if made.value is not None:
                 numbers[f"{where}: times faster by the clock"] = made.value / price
-    checks.append(_faster(curves, moments[-1], price))
-    checks += seen_in("error", [_no_worse(curves)])
+    checks += [_faster(curves, moments[-1], price), _no_worse(curves)]
     if "local_reparam" in curves.schemes:
-        checks += seen_in("loss", [_within(curves, loss) for loss in get_args(Loss)])
+        checks += [_within(curves, loss) for loss in get_args(Loss)]
         for moment in moments:
             ratio, *_ = geometric(_ratios(curves, "total", curves.level("total", moment), "local_reparam"))
             where = f"{NAMES['total']} of shared after {moment}"

@@ -2,7 +2,7 @@
 
 from .bayes_training import BayesTraining
 from .experiment import Experiment
-from .large_batch import CLAIM, LargeBatchConfig, work
+from .large_batch import CLAIM, SEEN, LargeBatchConfig, work
 
 LARGE_BATCH_CONVLE = Experiment(
     name="large-batch-convle",
@@ -24,4 +24,5 @@ LARGE_BATCH_CONVLE = Experiment(
     },
     costs={"smoke": "seconds", "quick": "4 minutes on two cores", "paper": "5 minutes on one H200"},
     work=work,
+    seen=SEEN,
 )

@@ -2,7 +2,7 @@
 
 from .bayes_training import BayesTraining
 from .experiment import Experiment
-from .large_batch import CLAIM, LargeBatchConfig, work
+from .large_batch import CLAIM, SEEN, LargeBatchConfig, work
 
 _SCHEMES = ("shared", "flipout", "local_reparam")
 
@@ -26,4 +26,5 @@ LARGE_BATCH_FC = Experiment(
     },
     costs={"smoke": "seconds", "quick": "3 minutes on two cores", "paper": "45 seconds on one H200"},
     work=work,
+    seen=SEEN,
 )

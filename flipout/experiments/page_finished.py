@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
+from .catalogue import EXPERIMENTS
 from .page_values import theory_first
 from .results import Check, Result
 
@@ -85,6 +86,8 @@ def _read(folder: Path, taken: set[str]) -> Finished:
             f"{folder / 'environment.json'} does not say what the run cost ({type(error).__name__}: {error}). Expected "
             f"a device, and sessions with started and seconds. Run it again: `flipout run {name} ...`."
         ) from error
+    if result.experiment in EXPERIMENTS:
+        result = result.linked(EXPERIMENTS[result.experiment].seen, config)  # older files do not say
     images = tuple(_image(folder / "figures" / f"{figure.name}.svg", name) for figure in result.figures)
     anchor = _anchor(result.experiment, taken)
     return Finished(folder.resolve(), "", anchor, result, config, environment, seconds, started, images)

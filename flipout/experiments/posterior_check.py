@@ -60,8 +60,8 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
     )
     # Predictions are made under flipout whatever the model was trained under.
     own = "flipout" if "flipout" in found else config.schemes[0]
-    checks = seen_in("posterior", claims.recovered(made, found))
-    checks += seen_in("calibration", [*claims.covered(made, held_out), *claims.calibrated(made, own, held_out[own])])
+    checks = [*claims.recovered(made, found), *claims.covered(made, held_out)]
+    checks += claims.calibrated(made, own, held_out[own])
     return Outcome(_setting(config), claims.numbers(made, found, held_out), {}, tuple(checks))
 
 
@@ -135,4 +135,5 @@ POSTERIOR_CHECK = Experiment(
     },
     costs={"smoke": "seconds", "quick": "20 seconds on two cores", "paper": "1 minute on two cores"},
     work=work,
+    seen=seen_in(posterior="find the (exact|spreads)", calibration="(?i)held-out targets are in their"),
 )

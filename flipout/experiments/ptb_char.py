@@ -94,4 +94,5 @@ PTB_CHAR = Experiment(
     },
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "24 minutes on one H200 for two rows"},
     work=Table(CHARACTERS, found, of(rows)).work,
+    seen=claims.SEEN,
 )

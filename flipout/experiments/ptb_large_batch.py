@@ -71,4 +71,5 @@ PTB_LARGE_BATCH = Experiment(
     },
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "not yet run"},
     work=Table(LARGE, found, of(rows)).work,
+    seen=claims.SEEN,
 )

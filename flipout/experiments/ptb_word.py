@@ -95,4 +95,5 @@ PTB_WORD = Experiment(
         "paper": "5 minutes on one H200 for two rows",
     },
     work=Table(WORDS, found, of(rows)).work,
+    seen=claims.SEEN,
 )

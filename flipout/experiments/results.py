@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -34,8 +35,16 @@ class Figure:
     caption: str
 
 
-def seen_in(figure: str, checks: Iterable[Check]) -> list[Check]:
-    return [replace(check, figure=figure) for check in checks]
+Seen = Callable[[str, Mapping[str, Any]], str | None]  # a claim, the settings of its run → the figure that shows it
+
+
+def seen_in(**claims: str) -> Seen:
+    """Figure = a pattern of the claims that can be seen in it."""
+
+    def figure(claim: str, settings: Mapping[str, Any]) -> str | None:
+        return next((name for name, pattern in claims.items() if re.search(pattern, claim)), None)
+
+    return figure
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,16 @@ class Result:
     def broken(self) -> list[Check]:
         """Claims of theory that do not hold."""
         return [check for check in self.checks if check.kind == MUST_HOLD and not check.holds]
+
+    def linked(self, seen: Seen, settings: Mapping[str, Any]) -> "Result":
+        """Checks that do not say in which figure they can be seen, led to it where it is there."""
+        there = {figure.name for figure in self.figures}
+
+        def link(check: Check) -> Check:
+            found = None if check.figure else seen(check.claim, settings)
+            return replace(check, figure=found) if found in there else check
+
+        return replace(self, checks=tuple(link(check) for check in self.checks))
 
     def write(self, path: Path) -> None:
         write_whole(path, to_json(asdict(self)))

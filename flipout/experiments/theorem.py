@@ -31,7 +31,7 @@ def work(config: TheoremConfig, run: Run) -> Outcome:
         measured = study.measured(study.points(), f"measure {name}")
         measured.to_json(run.folder / f"measurements-{name}.json")
         run.draw(name, f"α, β and γ of every layer of {name}, with 90 % intervals.", _figure(found))
-        stated = [claims.predicted(measured, found), *seen_in(name, claims.orders(found))]
+        stated = [claims.predicted(measured, found), *claims.orders(found)]
         checks += [replace(check, claim=f"{name}: {check.claim}") for check in stated]
         for one in found:
             numbers |= {f"{name} {key}": value for key, value in terms(one).items()}
@@ -114,4 +114,5 @@ THEOREM = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "22 seconds on one H200"},
     work=work,
+    seen=seen_in(fc="^fc: .*≫", convgg="^convgg: .*≫"),
 )

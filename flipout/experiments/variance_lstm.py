@@ -4,7 +4,7 @@ from typing import Any
 
 from .experiment import Experiment
 from .language_pretraining import LanguagePretraining
-from .variance_curves import CLAIM, CurvesConfig, work
+from .variance_curves import CLAIM, CurvesConfig, seen, work
 
 SIZES = (1, 4, 16, 64, 256, 1024, 4096, 8192)
 _SCHEMES = ("shared", "flipout")
@@ -76,6 +76,7 @@ VARIANCE_LSTM = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "7 minutes on one H200"},
     work=work,
+    seen=seen,
 )
 
 # Half of the weights missing is another network; trained without, it is lost on most words, and its gradients have the
@@ -95,4 +96,5 @@ VARIANCE_WD_LSTM = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "8 minutes on one H200"},
     work=work,
+    seen=seen,
 )

@@ -7,8 +7,7 @@ import pytest
 
 from flipout.experiments import files
 from flipout.experiments.page import write_page
-from flipout.experiments.results import seen_in
-from tests.experiments.pages import CHECKS, LAYERS, finished
+from tests.experiments.pages import CHECKS, LAYERS, finished, seen_in
 
 REAL = Path(os.environ.get(files.VARIABLE) or Path(__file__).parents[3] / "shared" / "data")
 

@@ -2,7 +2,8 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,10 @@ def finished(
         (folder / "figures" / f"{name}.svg").write_text(svg)
         (folder / "figures" / f"{name}.png").write_bytes(PNG)
     return folder
+
+
+def seen_in(figure: str, checks: Iterable[Check]) -> list[Check]:
+    return [replace(check, figure=figure) for check in checks]
 
 
 def checks_of(folder: Path) -> list[dict[str, Any]]:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from flipout.experiments.page import write_page
-from flipout.experiments.results import Check, seen_in
-from tests.experiments.pages import CHECKS, LAYERS, WORD, Parsed, checks_of, finished
+from flipout.experiments.results import Check
+from tests.experiments.pages import CHECKS, LAYERS, WORD, Parsed, checks_of, finished, seen_in
 
 
 def test_the_checks_are_those_of_the_result(page):

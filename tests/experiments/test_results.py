@@ -47,7 +47,7 @@ def test_the_file_has_what_readers_ask_for(tmp_path):
 
 
 def test_checks_say_which_figure_they_are_seen_in_and_older_files_do_not(tmp_path):
-    seen = replace(RESULT, checks=(*seen_in("curve", [HOLDS]), BROKEN))
+    seen = replace(RESULT, checks=(replace(HOLDS, figure="curve"), BROKEN))
     seen.write(tmp_path / "result.json")
     assert [check.figure for check in Result.read(tmp_path / "result.json").checks] == ["curve", None]
     held = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
@@ -55,6 +55,22 @@ def test_checks_say_which_figure_they_are_seen_in_and_older_files_do_not(tmp_pat
         del check["figure"]
     (tmp_path / "result.json").write_text(json.dumps(held), encoding="utf-8")
     assert Result.read(tmp_path / "result.json") == replace(RESULT, checks=(HOLDS, BROKEN))
+
+
+def test_checks_are_led_to_a_figure_by_their_claim_where_it_is_there_and_they_do_not_say():
+    said = replace(BROKEN, figure="another")
+    result = replace(RESULT, checks=(HOLDS, BROKEN, said))
+    for rule, expected in (
+        (seen_in(curve="^α"), ["curve", None, "another"]),
+        (seen_in(none="α", curve="="), [None, "curve", "another"]),
+        (seen_in(), [None, None, "another"]),
+        (lambda claim, settings: settings["shown"].get(claim), [None, "curve", "another"]),
+    ):
+        linked = result.linked(rule, {"shown": {BROKEN.claim: "curve"}})
+        assert [check.figure for check in linked.checks] == expected
+        assert replace(linked, checks=tuple(replace(check, figure=None) for check in linked.checks)) == replace(
+            result, checks=(HOLDS, BROKEN, BROKEN)
+        )
 
 
 @pytest.mark.parametrize(

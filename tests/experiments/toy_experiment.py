@@ -17,7 +17,7 @@ import torch
 
 from flipout.experiments import cli
 from flipout.experiments.experiment import Config, Experiment, Outcome
-from flipout.experiments.results import MUST_HOLD, REPORTED, Check
+from flipout.experiments.results import MUST_HOLD, REPORTED, Check, seen_in
 from flipout.experiments.runs import Run
 from flipout.variance.records import write_whole
 
@@ -80,6 +80,7 @@ TOY = Experiment(
     presets={"smoke": ToyConfig(), "quick": ToyConfig(size=3), "paper": ToyConfig(size=4)},
     costs={"smoke": "nothing", "quick": "nothing", "paper": "nothing"},
     work=work,
+    seen=seen_in(curve="endless"),
 )
 
 
