@@ -21,6 +21,7 @@ from .doctor import doctor
 from .experiment import Config, Preset
 from .generate import Writing, texts
 from .page import write_page
+from .redraw import redraw
 from .results import MUST_HOLD, REPORTED, Result
 
 USAGE = """usage: flipout COMMAND
@@ -66,6 +67,8 @@ class Report:
     """Folders of finished runs."""
     out: Path = Path("report.html")
     """The page to write."""
+    redraw: bool = False
+    """Draw their figures anew first, from what the folders hold: nothing is run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,6 +139,8 @@ def report(arguments: Sequence[str]) -> int:
     options = tyro.cli(Report, prog="flipout report", description="One page of finished runs.", args=list(arguments))
     if not options.runs:
         raise InvalidArgument("flipout report: expected at least one folder of a finished run: flipout report runs/*")
+    for folder in options.runs if options.redraw else ():
+        redraw(folder)
     write_page(options.runs, options.out)
     print(f"The report is in {options.out}")
     return 0

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .es_supervised import SEEN, EsConfig, work
+from .es_supervised import SEEN, EsConfig, draw, work
 from .es_training import DIGITS, EsTraining
 from .experiment import Experiment
 
@@ -34,6 +34,7 @@ ES_BACKPROP_FC = Experiment(
     },
     costs={"smoke": "seconds", "quick": "about 2 minutes on one core", "paper": "1 minute on one H200"},
     work=work,
+    draw=draw,
     seen=SEEN,
 )
 
@@ -74,5 +75,6 @@ ES_BACKPROP_CONVLE = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on one core", "paper": "2 minutes on one H200"},
     work=work,
+    draw=draw,
     seen=SEEN,
 )

@@ -1,5 +1,6 @@
 """Curves of evolution strategies and of backpropagation, update by update, and their figures."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -72,6 +73,13 @@ def trained(
     columns = {column: [one[column] for one in looked] for column in looked[0]}
     seconds = trainer.seconds / config.updates
     return asdict(EsCurve(name or named(method, samples), seed, at, **columns, seconds=seconds))
+
+
+def logged(run: Run, piece: str, name: str, seed: int) -> EsCurve:
+    """What was seen of a training, from its metrics; these do not say how long it took."""
+    lines = run.logged(piece)
+    columns = {column: [line[column] for line in lines] for column in ("loss", "train_error", "test_error")}
+    return EsCurve(name, seed, [line["step"] for line in lines], **columns, seconds=math.nan)
 
 
 def by_method(names: Sequence[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from torch.nn.functional import cross_entropy
 
 from . import es_claims as claims
-from .es_curves import EsCurve, EsCurves, curves_figure, trained
+from .es_curves import EsCurve, EsCurves, curves_figure, logged, trained
 from .es_estimates import drawn
 from .es_training import DIGITS, EsTraining, Task
 from .experiment import Config, Experiment, Outcome, check_least
@@ -47,6 +47,10 @@ class DiscreteConfig(Config):
             ONLY_LAST: replace(self.training, units="binary"),
         }
 
+    @property
+    def trained(self) -> list[tuple[str, int]]:
+        return [(name, seed) for seed in range(self.seeds) for name in self.trainings]
+
 
 def work(config: DiscreteConfig, run: Run) -> Outcome:
     given, trainings = prepared(config.training, run), config.trainings
@@ -60,18 +64,11 @@ def work(config: DiscreteConfig, run: Run) -> Outcome:
             for method in run.progress.track(("FlipES", "IdealES"), f"estimates: {name}")
         }
         checks.append(claims.one_expectation(found, f": {name.removeprefix('FlipES, ')}"))
-    every = [(name, seed) for seed in range(config.seeds) for name in trainings]
     made = (
         run.piece(f"{_file(name)}.{seed}", lambda n=name, s=seed: _train(config, given, n, s, run))
-        for name, seed in run.progress.track(every, "train", lambda one: 1 + 99 * (one[0] != ONLY_LAST))
+        for name, seed in run.progress.track(config.trained, "train", lambda one: 1 + 99 * (one[0] != ONLY_LAST))
     )
     curves = EsCurves(EsCurve(**one) for one in made)
-    run.draw(
-        "updates",
-        "Training loss and error per update, at the mean weights; what is trained on accuracy need not have a low "
-        "loss. Lines: the mean over the seeds; bands: from the lowest to the highest seed.",
-        curves_figure(curves, COLOURS),
-    )
     ends = [
         _near(curves, ACCURACY, LIKELIHOOD),
         _near(curves, BINARY, LIKELIHOOD),
@@ -79,6 +76,16 @@ def work(config: DiscreteConfig, run: Run) -> Outcome:
         claims.lower(curves, BINARY_ACCURACY, ONLY_LAST),
     ]
     return Outcome(_setting(config, given), claims.numbers(curves), {}, (*checks, *ends))
+
+
+def draw(config: DiscreteConfig, run: Run) -> None:
+    curves = EsCurves(logged(run, f"{_file(name)}.{seed}", name, seed) for name, seed in config.trained)
+    run.draw(
+        "updates",
+        "Training loss and error per update, at the mean weights; what is trained on accuracy need not have a low "
+        "loss. Lines: the mean over the seeds; bands: from the lowest to the highest seed.",
+        curves_figure(curves, COLOURS),
+    )
 
 
 def _train(config: DiscreteConfig, given: Prepared, name: str, seed: int, run: Run) -> dict:
@@ -141,5 +148,6 @@ ES_DISCRETE = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on one core", "paper": "1 minute on one H200"},
     work=work,
+    draw=draw,
     seen=seen_in(updates="^At the end the test error"),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .es_supervised import SEEN, EsConfig, work
+from .es_supervised import SEEN, EsConfig, draw, work
 from .es_training import DIGITS, EsTraining
 from .experiment import Experiment
 
@@ -23,5 +23,6 @@ ES_IDEAL = Experiment(
     },
     costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 minute on one H200"},
     work=work,
+    draw=draw,
     seen=SEEN,
 )

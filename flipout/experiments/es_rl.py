@@ -45,23 +45,30 @@ class RlConfig(Config):
         if set(self.methods) != {"FlipES", "IdealES"}:
             raise InvalidArgument(f"methods={self.methods}: the claims compare FlipES and IdealES: give both.")
 
+    @property
+    def trained(self) -> list[tuple[int, str]]:
+        return list(product(range(self.seeds), self.methods))
+
 
 def work(config: RlConfig, run: Run) -> Outcome:
     found = {method: run.piece(f"estimates.{method}", lambda m=method: _drawn(config, m, run)) for method in SCHEMES}
-    every = list(product(range(config.seeds), config.methods))
     curves = [
         Returns(**run.piece(f"{method}.{seed}", lambda m=method, s=seed: _train(config, m, s, run)))
-        for seed, method in run.progress.track(every, "train")
+        for seed, method in run.progress.track(config.trained, "train")
     ]
+    checks = [*(learned(curves, m, config.bar) for m in config.methods), *no_loss(curves)]
+    theory = claims.one_expectation(found, " of the policy")
+    return Outcome(_setting(config), numbers(curves), {}, (theory, *checks))
+
+
+def draw(config: RlConfig, run: Run) -> None:
+    curves = [Returns(**run.held(f"{method}.{seed}")) for seed, method in config.trained]
     run.draw(
         "returns",
         "The mean return of a population, generation by generation: the mean over the seeds, and bands from the "
         f"lowest to the highest. Dots: {config.evaluated} episodes at the mean weights at the end, for each seed.",
         returns_figure(curves, config.bar),
     )
-    checks = [*(learned(curves, m, config.bar) for m in config.methods), *no_loss(curves)]
-    theory = claims.one_expectation(found, " of the policy")
-    return Outcome(_setting(config), numbers(curves), {}, (theory, *checks))
 
 
 def _policy(config: RlConfig, seed: int, run: Run) -> nn.Sequential:
@@ -170,5 +177,6 @@ ES_RL = Experiment(
     },
     costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 to 1.5 hours on two cores"},
     work=work,
+    draw=draw,
     seen=seen_in(returns="(?i)at the end the mean return|^The mean return"),
 )

@@ -14,21 +14,29 @@ def work(config: ScalingConfig, run: Run) -> Outcome:
     set_precision(config.training)
     sizes = config.sizes
     device = {
-        name: run.piece(f"device.{name.replace(' ', '-')}", lambda n=name: on_device(config, sizes[n], run))
+        name: run.piece(_on_device(name), lambda n=name: on_device(config, sizes[n], run))
         for name in run.progress.track(sizes, "device")
     }
     cores = run.piece("cores", lambda: on_cores(config, run))
     fleet = run.piece("ray", lambda: on_ray(config, run)) if config.ray_workers else {}
     times = {name: Times(**device[name], core=cores["seconds"][name], ray=fleet.get(name)) for name in sizes}
-    run.draw(
-        "scaling",
-        "Seconds for an update of 5,000 samples. Solid: here; dotted: the paper's GPU and its 40 cores.",
-        claims.figure(times),
-    )
     prices = config.device_price, config.core_price
     numbers, paper = claims.numbers(times, prices)
     checks = [claims.same_fitness({name: cores["apart"][name] for name in sizes}), *claims.reported(times, *prices)]
     return Outcome(_setting(config, cores["processes"], run), numbers, paper, tuple(checks))
+
+
+def draw(config: ScalingConfig, run: Run) -> None:
+    cores = run.held("cores")["seconds"]
+    run.draw(
+        "scaling",
+        "Seconds for an update of 5,000 samples. Solid: here; dotted: the paper's GPU and its 40 cores.",
+        claims.figure({name: Times(**run.held(_on_device(name)), core=cores[name]) for name in config.sizes}),
+    )
+
+
+def _on_device(name: str) -> str:
+    return f"device.{name.replace(' ', '-')}"
 
 
 def _setting(config: ScalingConfig, processes: int, run: Run) -> str:
@@ -79,5 +87,6 @@ ES_SCALING = Experiment(
         "paper": "75 seconds on one H200",
     },
     work=work,
+    draw=draw,
     seen=seen_in(scaling="^The device replaces|^On the device FlipES is faster|the time of a core grows more"),
 )

@@ -5,7 +5,7 @@ from typing import Literal
 
 from ..errors import InvalidArgument
 from . import es_claims as claims
-from .es_curves import EsCurve, EsCurves, curves_figure, named, trained
+from .es_curves import EsCurve, EsCurves, curves_figure, logged, named, trained
 from .es_estimates import NOISY, drawn
 from .es_training import EsTraining
 from .experiment import Config, Outcome, check_least
@@ -35,10 +35,13 @@ class EsConfig(Config):
         others = [("backprop", 0)] if self.against == "backprop" else [("IdealES", one) for one in self.samples]
         return [*(("FlipES", one) for one in self.samples), *others]
 
+    @property
+    def trained(self) -> list[tuple[str, int, int]]:
+        return [(method, samples, seed) for seed in range(self.seeds) for method, samples in self.methods]
+
 
 def work(config: EsConfig, run: Run) -> Outcome:
     given = prepared(config.training, run)
-    every = [(method, samples, seed) for seed in range(config.seeds) for method, samples in config.methods]
     estimates = ["FlipES", *(["IdealES"] if config.against == "IdealES" else []), NOISY]
     found = {
         method: run.piece(
@@ -51,13 +54,7 @@ def work(config: EsConfig, run: Run) -> Outcome:
         EsCurve(
             **run.piece(".".join(map(str, one)), lambda o=one: trained(config.training, given, *o, config.probe, run))
         )
-        for one in run.progress.track(every, "train", _dear)
-    )
-    run.draw(
-        "updates",
-        "Training loss and error per update, at the mean weights. Lines: the mean over the seeds; bands: from the "
-        "lowest to the highest seed.",
-        curves_figure(curves),
+        for one in run.progress.track(config.trained, "train", _dear)
     )
     checks, numbers, paper = _compared(config, curves)
     checks = [claims.one_expectation(found), *checks]
@@ -67,6 +64,19 @@ def work(config: EsConfig, run: Run) -> Outcome:
         more, own = claims.variances(found, config.training.group // 2, weights)
         checks[1:1], numbers = more, {**numbers, **own}
     return Outcome(_setting(config, given), numbers, paper, tuple(checks))
+
+
+def draw(config: EsConfig, run: Run) -> None:
+    curves = (
+        logged(run, f"{method}.{samples}.{seed}", named(method, samples), seed)
+        for method, samples, seed in config.trained
+    )
+    run.draw(
+        "updates",
+        "Training loss and error per update, at the mean weights. Lines: the mean over the seeds; bands: from the "
+        "lowest to the highest seed.",
+        curves_figure(EsCurves(curves)),
+    )
 
 
 def _compared(config: EsConfig, curves: EsCurves) -> tuple[list[Check], dict[str, Number], dict[str, Number]]:

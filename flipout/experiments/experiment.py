@@ -1,7 +1,7 @@
 """An experiment: a claim of the paper, settings at three prices, and the work."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -32,6 +32,17 @@ def check_least(settings: Any, prefix: str = "", **least: int) -> None:
             raise InvalidArgument(f"{prefix}{name}={getattr(settings, name)}: expected at least {value}.")
 
 
+def settled(config: Any, held: Mapping[str, Any]) -> Any:
+    """The settings in a run's file, as those of an experiment; `config` has what the file does not say."""
+    made = {}
+    for field in fields(config):
+        value = held.get(field.name, getattr(config, field.name))
+        if is_dataclass(getattr(config, field.name)) and isinstance(value, dict):
+            value = settled(getattr(config, field.name), value)
+        made[field.name] = tuple(value) if isinstance(value, list) else value
+    return type(config)(**made)
+
+
 @dataclass(frozen=True)
 class Outcome:
     setting: str
@@ -50,6 +61,7 @@ class Experiment:
     presets: Mapping[Preset, Config]
     costs: Mapping[Preset, str]
     work: Callable[[Any, Run], Outcome]
+    draw: Callable[[Any, Run], None]  # the figures, from what the work has left in the folder
     seen: Seen
 
     def config(self, preset: str) -> Config:
@@ -82,6 +94,7 @@ class Experiment:
             ) as run,
         ):
             found = self.work(config, run)
+            self.draw(config, run)
             result = Result(
                 experiment=self.name,
                 preset=preset,

@@ -2,9 +2,8 @@
 
 import copy
 import json
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -15,7 +14,7 @@ import flipout
 from ..errors import DataError, InvalidArgument
 from . import data
 from .catalogue import EXPERIMENTS
-from .experiment import check_least
+from .experiment import check_least, settled
 from .language_models import RegularizedModel
 from .language_tables import LanguageConfig, Table
 from .runs import CONFIG
@@ -114,15 +113,4 @@ def _opened(folder: Path) -> tuple[Table, LanguageConfig]:
     table, preset = getattr(experiment.work, "__self__", None), experiment.config(held["preset"])
     if not isinstance(table, Table) or not isinstance(preset, LanguageConfig):
         raise DataError(f"{folder} is a run of {experiment.name}, which has no language models to write with.")
-    return table, _settled(preset, held)
-
-
-def _settled(config: Any, held: dict[str, Any]) -> Any:
-    """The settings in a run's file, as those of an experiment."""
-    made = {}
-    for field in fields(config):
-        value = held.get(field.name, getattr(config, field.name))
-        if is_dataclass(getattr(config, field.name)) and isinstance(value, dict):
-            value = _settled(getattr(config, field.name), value)
-        made[field.name] = tuple(value) if isinstance(value, list) else value
-    return type(config)(**made)
+    return table, settled(preset, held)

@@ -102,9 +102,13 @@ class Table:
         self._train(config, text, run)
         trained = self.trained(run)
         checks, numbers, paper = self.found(config, trained)
-        for name, (caption, figure) in self.figures(trained).items():
-            run.draw(name, caption, figure)
         return Outcome(_setting(config, text, trained), numbers, paper, tuple(checks))
+
+    def draw(self, config: LanguageConfig, run: Run) -> None:
+        for name in run.measured():
+            run.held(name)  # all rows of the run, or none
+        for name, (caption, figure) in self.figures(self.trained(run)).items():
+            run.draw(name, caption, figure)
 
     def trained(self, run: Run) -> list[Trained]:
         """All that the run has, of this session and of others, in the order of the table."""

@@ -45,17 +45,27 @@ class LargeBatchConfig(Config):
         if not self.fractions or not all(0 < share <= 1 for share in self.fractions):
             raise InvalidArgument(f"fractions={self.fractions}: expected parts of the iterations, above 0 and up to 1.")
 
+    @property
+    def trained(self) -> list[tuple[str, int]]:
+        return [(scheme, seed) for seed in range(self.seeds) for scheme in self.schemes]
+
 
 def work(config: LargeBatchConfig, run: Run) -> Outcome:
     given = prepared(config.training, run)
-    names = [(scheme, seed) for seed in range(config.seeds) for scheme in config.schemes]
     dear = {"shared": 1, "flipout": 2, "local_reparam": 1.6}
     curves = Curves(
         Curve(**run.piece(f"{scheme}.{seed}", lambda s=scheme, n=seed: _train(config, given, s, n, run)))
-        for scheme, seed in run.progress.track(names, "train", lambda name: dear[name[0]])
+        for scheme, seed in run.progress.track(config.trained, "train", lambda name: dear[name[0]])
     )
     drawn = run.piece("draws", lambda: _draws(config, given, run))
     seconds = run.piece("seconds", lambda: _seconds(config, given, run))
+    checks, numbers, paper = claims.found(curves, config.fractions, seconds)
+    checks = [*claims.theory(drawn), *checks]
+    return Outcome(_setting(config, given), numbers, paper, tuple(checks))
+
+
+def draw(config: LargeBatchConfig, run: Run) -> None:
+    curves = Curves(Curve(**run.held(f"{scheme}.{seed}")) for scheme, seed in config.trained)
     run.draw(
         "loss",
         "Training loss per iteration. Lines: the mean over the seeds, of the expected loss over the same training "
@@ -65,9 +75,6 @@ def work(config: LargeBatchConfig, run: Run) -> Outcome:
     run.draw(
         "error", "Error of the mean weights on training (dashed) and test (solid) examples.", errors_figure(curves)
     )
-    checks, numbers, paper = claims.found(curves, config.fractions, seconds)
-    checks = [*claims.theory(drawn), *checks]
-    return Outcome(_setting(config, given), numbers, paper, tuple(checks))
 
 
 def _train(config: LargeBatchConfig, given: Prepared, scheme: str, seed: int, run: Run) -> dict:

@@ -2,7 +2,7 @@
 
 from .bayes_training import BayesTraining
 from .experiment import Experiment
-from .large_batch import CLAIM, SEEN, LargeBatchConfig, work
+from .large_batch import CLAIM, SEEN, LargeBatchConfig, draw, work
 
 LARGE_BATCH_CONVLE = Experiment(
     name="large-batch-convle",
@@ -24,5 +24,6 @@ LARGE_BATCH_CONVLE = Experiment(
     },
     costs={"smoke": "seconds", "quick": "4 minutes on two cores", "paper": "5 minutes on one H200"},
     work=work,
+    draw=draw,
     seen=SEEN,
 )

@@ -2,7 +2,7 @@
 
 from .bayes_training import BayesTraining
 from .experiment import Experiment
-from .large_batch import CLAIM, SEEN, LargeBatchConfig, work
+from .large_batch import CLAIM, SEEN, LargeBatchConfig, draw, work
 
 _SCHEMES = ("shared", "flipout", "local_reparam")
 
@@ -26,5 +26,6 @@ LARGE_BATCH_FC = Experiment(
     },
     costs={"smoke": "seconds", "quick": "3 minutes on two cores", "paper": "45 seconds on one H200"},
     work=work,
+    draw=draw,
     seen=SEEN,
 )

@@ -88,7 +88,7 @@ def _read(folder: Path, taken: set[str]) -> Finished:
         ) from error
     if result.experiment in EXPERIMENTS:
         result = result.linked(EXPERIMENTS[result.experiment].seen, config)  # older files do not say
-    images = tuple(_image(folder / "figures" / f"{figure.name}.svg", name) for figure in result.figures)
+    images = tuple(_image(folder / "figures" / f"{figure.name}.svg") for figure in result.figures)
     anchor = _anchor(result.experiment, taken)
     return Finished(folder.resolve(), "", anchor, result, config, environment, seconds, started, images)
 
@@ -106,13 +106,13 @@ def _object(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _image(path: Path, name: str) -> str:
+def _image(path: Path) -> str:
     try:
         return b64encode(path.read_bytes()).decode()
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({type(error).__name__}), and result.json names this figure. Draw it again with "
-            f"the command that started the run and --resume (`flipout run {name} ... --resume`)."
+            f"{path} cannot be read ({type(error).__name__}), and result.json names this figure. Draw it anew from "
+            f"what the run holds: `flipout report {path.parent.parent} --redraw`."
         ) from error
 
 

@@ -37,7 +37,7 @@ class PosteriorConfig(Config):
 
 
 def work(config: PosteriorConfig, run: Run) -> Outcome:
-    made = config.regressions.drawn(run.generator("data")).to(run.device)
+    made = _made(config, run)
     found = {
         scheme: run.tensors(scheme, lambda s=scheme: _train(config, made, s, run))
         for scheme in run.progress.track(config.schemes, "train")
@@ -46,6 +46,17 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
         scheme: run.tensors(f"{scheme}.held-out", lambda s=scheme: _predict(config, made, found[s], s, run))
         for scheme in config.schemes
     }
+    # Predictions are made under flipout whatever the model was trained under.
+    own = "flipout" if "flipout" in found else config.schemes[0]
+    checks = [*claims.recovered(made, found), *claims.covered(made, held_out)]
+    checks += claims.calibrated(made, own, held_out[own])
+    return Outcome(_setting(config), claims.numbers(made, found, held_out), {}, tuple(checks))
+
+
+def draw(config: PosteriorConfig, run: Run) -> None:
+    made = _made(config, run)
+    found = {scheme: run.held_tensors(scheme) for scheme in config.schemes}
+    held_out = {scheme: run.held_tensors(f"{scheme}.held-out") for scheme in config.schemes}
     run.draw(
         "posterior",
         "Left: errors of all means. Right: the spread of each weight (mean and deviation over the tasks) beside "
@@ -58,11 +69,10 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
         "the best factorised Gaussian, and for the exact posterior.",
         calibration_figure(made, held_out),
     )
-    # Predictions are made under flipout whatever the model was trained under.
-    own = "flipout" if "flipout" in found else config.schemes[0]
-    checks = [*claims.recovered(made, found), *claims.covered(made, held_out)]
-    checks += claims.calibrated(made, own, held_out[own])
-    return Outcome(_setting(config), claims.numbers(made, found, held_out), {}, tuple(checks))
+
+
+def _made(config: PosteriorConfig, run: Run) -> Regressions:
+    return config.regressions.drawn(run.generator("data")).to(run.device)
 
 
 def _train(config: PosteriorConfig, made: Regressions, scheme: str, run: Run) -> dict[str, Tensor]:
@@ -135,5 +145,6 @@ POSTERIOR_CHECK = Experiment(
     },
     costs={"smoke": "seconds", "quick": "20 seconds on two cores", "paper": "1 minute on two cores"},
     work=work,
+    draw=draw,
     seen=seen_in(posterior="find the (exact|spreads)", calibration="(?i)held-out targets are in their"),
 )

@@ -49,6 +49,7 @@ def found(config: LanguageConfig, trained: Sequence[Trained]) -> claims.Found:
     return checks, ours, paper
 
 
+_TABLE = Table(CHARACTERS, found, of(rows))
 _TRAINING: dict[str, Any] = {"optimizer": "amsgrad", "clip": 1.0, "reading": 50}
 _SCHEDULE: dict[str, Any] = {"rate": 0.002, "factor": 2.0, "rest": 2}  # of the small presets
 _SHAPE: dict[str, Any] = {"embedding": 0, "layers": 1, "orthogonal": True, "forget_bias": 1.0}
@@ -93,6 +94,7 @@ PTB_CHAR = Experiment(
         ),
     },
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "24 minutes on one H200 for two rows"},
-    work=Table(CHARACTERS, found, of(rows)).work,
+    work=_TABLE.work,
+    draw=_TABLE.draw,
     seen=claims.SEEN,
 )

@@ -29,6 +29,10 @@ from .results import Figure, Result, finite, to_json
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.json", "environment.json", "metrics.jsonl", "result.json"
 LOCK, UNFINISHED = ".lock", ".unfinished.safetensors"
+_DRAWN_FROM = (
+    "the figures of the run are drawn from it: they cannot be drawn anew. Keep those that there are, or run the "
+    "experiment again."
+)
 
 
 @dataclass
@@ -56,7 +60,32 @@ class Run:
         if not path.exists():
             with self._working_on(name):
                 self._save(path, make())
-        return {key: value.to(self.device) for key, value in load_file(path).items()}
+        return self._load(path)
+
+    def held(self, name: str) -> Any:
+        """The outcome of a piece that is finished."""
+        return _read(self.there(self._path(name, ".json")))
+
+    def held_tensors(self, name: str) -> dict[str, Tensor]:
+        """Those of a piece that is finished."""
+        return self._load(self.there(self._path(name, ".safetensors")))
+
+    def measured(self) -> list[str]:
+        """The names of finished pieces that have metrics."""
+        return list(dict.fromkeys(line["piece"] for line in self._lines()))
+
+    def logged(self, name: str) -> list[dict[str, Any]]:
+        """The metrics of a finished piece, a step each."""
+        found = [line for line in self._lines() if line["piece"] == name]
+        if not found:
+            raise RunError(f"{self.folder / METRICS} has no line of {name}, and {_DRAWN_FROM}")
+        return found
+
+    def there(self, path: Path) -> Path:
+        """A file of this run, if it is there."""
+        if not path.exists():
+            raise RunError(f"{path} is not there, and {_DRAWN_FROM}")
+        return path
 
     def finished(self) -> list[str]:
         """The names of pieces that JSON holds."""
@@ -119,6 +148,13 @@ class Run:
         held["sessions"][-1]["seconds"] = round(time.monotonic() - self._started, 1)
         write_whole(path, to_json(held))
 
+    def _lines(self) -> list[dict[str, Any]]:
+        text = self.there(self.folder / METRICS).read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def _load(self, path: Path) -> dict[str, Tensor]:
+        return {key: value.to(self.device) for key, value in load_file(path).items()}
+
     def _save(self, path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
         fresh = path.with_name(path.name + ".new")
         save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh, metadata)
@@ -176,7 +212,7 @@ def opened(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made ({error.strerror}): choose another folder with --out.") from error
-    with _alone(folder):
+    with alone(folder):
         _check(folder, settings, resume, choices)  # again: another process may have been here just before
         new = not (folder / CONFIG).exists()
         if new:
@@ -255,7 +291,8 @@ def _read(path: Path) -> Any:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
+    """No other process works on the run there."""
     try:
         import fcntl
     except ImportError:  # not on Windows

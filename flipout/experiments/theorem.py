@@ -11,7 +11,7 @@ from .results import seen_in
 from .runs import Run
 from .variance_convgg import SMOKE
 from .variance_curves import terms
-from .variance_study import Study, StudyConfig
+from .variance_study import Study, StudyConfig, decompositions
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,18 @@ class TheoremConfig(Config):
     fc: StudyConfig = field(default_factory=StudyConfig)
     convgg: StudyConfig | None = None
 
+    @property
+    def studies(self) -> dict[str, StudyConfig]:
+        return {name: study for name in ("fc", "convgg") if (study := getattr(self, name)) is not None}
+
 
 def work(config: TheoremConfig, run: Run) -> Outcome:
     settings, checks, numbers = [], [], {}
-    studies = {name: study for name in ("fc", "convgg") if (study := getattr(config, name)) is not None}
-    for name, own in studies.items():
+    for name, own in config.studies.items():
         study = Study(own, run, f"{name}.")
         found = study.decomposed()
         measured = study.measured(study.points(), f"measure {name}")
         measured.to_json(run.folder / f"measurements-{name}.json")
-        run.draw(name, f"α, β and γ of every layer of {name}, with 90 % intervals.", _figure(found))
         stated = [claims.predicted(measured, found), *claims.orders(found)]
         checks += [replace(check, claim=f"{name}: {check.claim}") for check in stated]
         for one in found:
@@ -41,6 +43,12 @@ def work(config: TheoremConfig, run: Run) -> Outcome:
         settings.append(study.frozen.setting)
     paper = {name: "≫ 1" for name in numbers if "/" in name}
     return Outcome(" ".join(settings), numbers, paper, tuple(checks))
+
+
+def draw(config: TheoremConfig, run: Run) -> None:
+    for name in config.studies:
+        found = decompositions(run.there(run.folder / f"{name}.decomposition.json"))
+        run.draw(name, f"α, β and γ of every layer of {name}, with 90 % intervals.", _figure(found))
 
 
 def _figure(found: list[Decomposition]):
@@ -114,5 +122,6 @@ THEOREM = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "22 seconds on one H200"},
     work=work,
+    draw=draw,
     seen=seen_in(fc="^fc: .*≫", convgg="^convgg: .*≫"),
 )

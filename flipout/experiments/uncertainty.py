@@ -1,5 +1,6 @@
 """Does a Bayesian network know what it does not know? Entropy and mutual information, on pictures it should doubt."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -31,11 +32,7 @@ class UncertaintyConfig(Config):
 
 def work(config: UncertaintyConfig, run: Run) -> Outcome:
     given = prepared(config.training, run)
-    images = data.images(config.training.data, embedded=config.training.embedded)
-    order = torch.randperm(len(images.x_test), generator=run.generator("halves"))
-    pictures, labels = images.x_test[order].float(), images.y_test[order]
-    # Half of the test set is known, the other half is made unknown: no picture is on both sides.
-    known, unknown = pictures.tensor_split(2)
+    images, pictures, labels = _pictures(config, run)
     network = run.tensors("network", lambda: _train(config, given, run))
 
     def predicted(name: str, some: Tensor) -> dict[str, Tensor]:
@@ -43,14 +40,28 @@ def work(config: UncertaintyConfig, run: Run) -> Outcome:
         made = run.tensors(name, lambda: _predict(config, given, network, x, name, run))
         return {key: value.cpu() for key, value in made.items()}
 
-    far = {"unchanged": unknown, **{name: shift(unknown) for name, shift in SHIFTS.items()}}
+    known, far = _halves(pictures)
     inside = predicted("known", known)
     outside = {name: predicted(f"unknown.{i}", some) for i, (name, some) in enumerate(far.items())}
-    turned = {
-        angle: predicted(f"rotated.{angle:g}", rotated(pictures[: config.turned], angle)) for angle in config.angles
-    }
-    whole = {key: torch.cat((inside[key], outside["unchanged"][key])) for key in inside}
-    shown = {name: (some[:8], outside[name]["total"][:8]) for name, some in far.items()}
+    for angle in config.angles:
+        predicted(f"rotated.{angle:g}", rotated(pictures[: config.turned], angle))
+    whole = _whole(inside, outside)
+    checks = [claims.control(inside, outside.pop("unchanged"))]
+    checks += claims.separated(inside, outside)
+    checks += [claims.errors_found(whole, labels), claims.better_than_the_mean(whole, labels)]
+    return Outcome(_setting(config, given), claims.numbers(inside, outside, whole, labels), {}, tuple(checks))
+
+
+def draw(config: UncertaintyConfig, run: Run) -> None:
+    def predicted(name: str) -> dict[str, Tensor]:
+        return {key: value.cpu() for key, value in run.held_tensors(name).items()}
+
+    inside = predicted("known")
+    outside = {name: predicted(f"unknown.{i}") for i, name in enumerate(("unchanged", *SHIFTS))}
+    turned = {angle: predicted(f"rotated.{angle:g}") for angle in config.angles}
+    whole = _whole(inside, outside)
+    _, pictures, labels = _pictures(config, run)
+    shown = {name: (some[:8], outside[name]["total"][:8]) for name, some in _halves(pictures)[1].items()}
     run.draw("pictures", "Some pictures, and the predictive entropy of each, in nats.", pictures_figure(shown))
     run.draw(
         "separation",
@@ -67,10 +78,24 @@ def work(config: UncertaintyConfig, run: Run) -> Outcome:
         "Reliability of the predictive probabilities on the test set.",
         bayes.reliability(whole["mean"], labels, bins=10).plot(),
     )
-    checks = [claims.control(inside, outside.pop("unchanged"))]
-    checks += claims.separated(inside, outside)
-    checks += [claims.errors_found(whole, labels), claims.better_than_the_mean(whole, labels)]
-    return Outcome(_setting(config, given), claims.numbers(inside, outside, whole, labels), {}, tuple(checks))
+
+
+def _pictures(config: UncertaintyConfig, run: Run) -> tuple[data.Images, Tensor, Tensor]:
+    """The data, and the pictures and labels of its test set in an order of their own."""
+    images = data.images(config.training.data, embedded=config.training.embedded)
+    order = torch.randperm(len(images.x_test), generator=run.generator("halves"))
+    return images, images.x_test[order].float(), images.y_test[order]
+
+
+def _halves(pictures: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Half of the test set is known, the other half is made unknown: no picture is on both sides."""
+    known, unknown = pictures.tensor_split(2)
+    return known, {"unchanged": unknown, **{name: shift(unknown) for name, shift in SHIFTS.items()}}
+
+
+def _whole(inside: claims.Predicted, outside: Mapping[str, claims.Predicted]) -> dict[str, Tensor]:
+    """Predictions for the test set as it is."""
+    return {key: torch.cat((inside[key], outside["unchanged"][key])) for key in inside}
 
 
 def _train(config: UncertaintyConfig, given: Prepared, run: Run) -> dict[str, Tensor]:
@@ -129,5 +154,6 @@ UNCERTAINTY = Experiment(
         "paper": "14 seconds on one H200",
     },
     work=work,
+    draw=draw,
     seen=seen_in(separation="^Two halves of the test set|is above that of known pictures"),
 )

@@ -2,7 +2,7 @@
 
 from .experiment import Experiment
 from .pretraining import Pretraining
-from .variance_curves import CLAIM, CurvesConfig, seen, work
+from .variance_curves import CLAIM, CurvesConfig, draw, seen, work
 
 SHOWN = ("conv1", "conv5", "conv9", "conv13", "fc1", "fc3")
 CONVGG = Pretraining(network="convgg", data="cifar10", learning_rate=1e-4, every=100)
@@ -50,5 +50,6 @@ VARIANCE_CONVGG = Experiment(
     },
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "12 minutes on one H200"},
     work=work,
+    draw=draw,
     seen=seen,
 )

@@ -11,7 +11,7 @@ from . import variance_claims as claims
 from .experiment import Config, Outcome
 from .results import MUST_HOLD, REPORTED, Check, Number, seen_in
 from .runs import Run
-from .variance_study import Study, StudyConfig
+from .variance_study import Study, StudyConfig, decompositions
 
 CLAIM = (
     "With flipout the variance of a mini-batch's gradient keeps falling as 1/N, as with fully independent "
@@ -45,14 +45,6 @@ def work(config: CurvesConfig, run: Run) -> Outcome:
     unknown = set(config.shown) - {layer.removesuffix(".weight") for layer in layers}
     if unknown:
         raise InvalidArgument(f"shown: {', '.join(unknown)} given; the layers are {', '.join(layers)}.")
-    shown = [layer for layer in layers if not config.shown or layer.removesuffix(".weight") in config.shown]
-    figure = Measurements(r for r in measured if r.parameter in shown).plot(predictions=found)
-    run.draw(
-        "variance",
-        "Variance of the gradient against the batch size. Points: measured, with 90 % intervals. Lines: fits a + b/N. "
-        "Crosses: predicted from α, β and γ.",
-        figure,
-    )
     checks = [claims.start_together(measured)]
     if "local_reparam" in config.schemes:
         others = [scheme for scheme in config.schemes if scheme != "local_reparam"]
@@ -74,6 +66,18 @@ _LAYER = seen_in(variance="the log-log slope of|is within 10 % of its floor")
 def seen(claim: str, settings: Mapping[str, Any]) -> str | None:
     layer, shown = claim.partition(": ")[0], settings.get("shown")
     return _EVERY_LAYER(claim, settings) or (_LAYER(claim, settings) if not shown or layer in shown else None)
+
+
+def draw(config: CurvesConfig, run: Run) -> None:
+    found = decompositions(run.there(run.folder / "decomposition.json"))
+    measured = Measurements.from_json(run.there(run.folder / "measurements.json"))
+    shown = [r for r in measured if not config.shown or r.parameter.removesuffix(".weight") in config.shown]
+    run.draw(
+        "variance",
+        "Variance of the gradient against the batch size. Points: measured, with 90 % intervals. Lines: fits a + b/N. "
+        "Crosses: predicted from α, β and γ.",
+        Measurements(shown).plot(predictions=found),
+    )
 
 
 def figures(checks: list[Check], found: list[Decomposition]) -> dict[str, Number]:

@@ -2,7 +2,7 @@
 
 from .experiment import Experiment
 from .pretraining import Pretraining
-from .variance_curves import CLAIM, CurvesConfig, seen, work
+from .variance_curves import CLAIM, CurvesConfig, draw, seen, work
 
 _DIGITS = Pretraining(data="digits", hidden=(128, 128), learning_rate=1e-3)
 
@@ -37,5 +37,6 @@ VARIANCE_FC = Experiment(
     },
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "5 minutes on one H200"},
     work=work,
+    draw=draw,
     seen=seen,
 )

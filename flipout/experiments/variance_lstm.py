@@ -4,7 +4,7 @@ from typing import Any
 
 from .experiment import Experiment
 from .language_pretraining import LanguagePretraining
-from .variance_curves import CLAIM, CurvesConfig, seen, work
+from .variance_curves import CLAIM, CurvesConfig, draw, seen, work
 
 SIZES = (1, 4, 16, 64, 256, 1024, 4096, 8192)
 _SCHEMES = ("shared", "flipout")
@@ -76,6 +76,7 @@ VARIANCE_LSTM = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "7 minutes on one H200"},
     work=work,
+    draw=draw,
     seen=seen,
 )
 
@@ -96,5 +97,6 @@ VARIANCE_WD_LSTM = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "8 minutes on one H200"},
     work=work,
+    draw=draw,
     seen=seen,
 )

@@ -51,14 +51,18 @@ def work(config: MultiGPUConfig, run: Run) -> Outcome:
             name = f"{layer.removesuffix('.weight')}: shared / flipout at N = {size} on {devices} devices"
             numbers[name] = gain.value
             checks.append(Check(f"{name} is above 1", REPORTED, gain.value, claims.within(gain), gain.value > 1))
-    run.draw(
-        "variance", "Variance of the gradient with one base for the batch and with one per device.", _figure(measured)
-    )
     return Outcome(
         study.frozen.setting,
         numbers,
         dict.fromkeys(numbers, "above 1"),
         (*checks, claims.predicted(measured, found)),
+    )
+
+
+def draw(config: MultiGPUConfig, run: Run) -> None:
+    measured = Measurements.from_json(run.there(run.folder / "measurements.json"))
+    run.draw(
+        "variance", "Variance of the gradient with one base for the batch and with one per device.", _figure(measured)
     )
 
 
@@ -124,5 +128,6 @@ VARIANCE_MULTIGPU = Experiment(
     },
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "3 minutes on one H200"},
     work=work,
+    draw=draw,
     seen=seen_in(variance="^A base per device|^flipout (≤|is below) shared|: shared / flipout at"),
 )

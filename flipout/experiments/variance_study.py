@@ -1,8 +1,10 @@
 """The work that the variance experiments share: a frozen network, its measured curves, its α, β and γ."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -21,6 +23,13 @@ from .supervised import set_precision
 
 SIZES = tuple(2**i for i in range(14))
 SchemeName = Literal["shared", "flipout", "local_reparam", "independent"]
+
+
+def decompositions(path: Path) -> list[Decomposition]:
+    """Those of a run's `decomposition.json`."""
+    terms = ("alpha", "beta", "gamma", "both")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return [Decomposition(one["parameter"], **{term: Term(**one[term]) for term in terms}) for one in found]
 
 
 @dataclass(frozen=True)
@@ -95,9 +104,9 @@ class Study:
 
     def decomposed(self) -> list[Decomposition]:
         found = self.run.piece(f"{self.name}theorem", self._decompose)
-        write_whole(self.run.folder / f"{self.name}decomposition.json", to_json(found))
-        terms = ("alpha", "beta", "gamma", "both")
-        return [Decomposition(one["parameter"], **{term: Term(**one[term]) for term in terms}) for one in found]
+        path = self.run.folder / f"{self.name}decomposition.json"
+        write_whole(path, to_json(found))
+        return decompositions(path)
 
     def _cost(self, point: tuple[str, int, int]) -> float:
         scheme, size, _ = point

@@ -5,6 +5,7 @@ import json
 import tempfile
 from dataclasses import FrozenInstanceError, asdict, fields, is_dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +19,7 @@ from flipout.experiments.environment import commit, device_of, environment
 from flipout.experiments.experiment import Config, Preset
 from flipout.experiments.results import MUST_HOLD, REPORTED, Result, to_json
 from tests.experiments.pages import Parsed, checks_of
+from tests.experiments.toy_experiment import content
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(Path(experiments.__file__).parent.glob("*.py"))
@@ -91,6 +93,10 @@ def test_smoke_runs_leaves_its_files_and_is_reported(name, tmp_path, capsys):
     for figure in result.figures:
         assert (folder / "figures" / f"{figure.name}.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
         assert (folder / "figures" / f"{figure.name}.png").read_bytes().startswith(b"\x89PNG")
+    drawn = content(folder)
+    rmtree(folder / "figures")
+    assert main(["report", str(folder), "--out", str(page), "--redraw"]) == 0
+    assert content(folder) == drawn
     pieces = {path.stem for path in (folder / "pieces").iterdir()}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert lines

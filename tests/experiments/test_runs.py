@@ -175,17 +175,17 @@ def test_a_process_killed_before_it_had_begun_is_no_run(tmp_path, resume):
 
 
 def test_a_run_that_came_and_went_meanwhile_is_left_alone(tmp_path, monkeypatch):
-    alone = runs._alone
+    alone = runs.alone
 
     @contextmanager
     def late(folder: Path) -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr(runs, "_alone", alone)
+            patch.setattr(runs, "alone", alone)
             run(folder, ToyConfig(seed=1))
         with alone(folder):
             yield
 
-    monkeypatch.setattr(runs, "_alone", late)
+    monkeypatch.setattr(runs, "alone", late)
     with pytest.raises(RunError, match="already holds a run"):
         run(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1

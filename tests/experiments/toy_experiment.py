@@ -52,12 +52,15 @@ def work(config: ToyConfig, run: Run) -> Outcome:
         run.piece(f"measure/{i}", lambda i=i: _measure(run, i)) for i in run.progress.track(range(config.size), "β")
     ]
     write_whole(run.folder / "measurements.json", json.dumps(rows))
-    run.draw("curve", "β against N", Drawn([row["mean"] for row in rows]))
     checks = (
         Check("the network is 2 × 3", MUST_HOLD, network["weight"].numel(), (6, 6), not config.broken),
         Check("nothing is endless [a]", REPORTED, math.inf, (0.0, math.inf), False),
     )
     return Outcome("a toy: α ≫ β", {"mean": rows[0]["mean"]}, {"mean": "≈ ½"}, checks)
+
+
+def draw(config: ToyConfig, run: Run) -> None:
+    run.draw("curve", "β against N", Drawn([run.held(f"measure/{i}")["mean"] for i in range(config.size)]))
 
 
 def _train(run: Run) -> dict[str, torch.Tensor]:
@@ -80,6 +83,7 @@ TOY = Experiment(
     presets={"smoke": ToyConfig(), "quick": ToyConfig(size=3), "paper": ToyConfig(size=4)},
     costs={"smoke": "nothing", "quick": "nothing", "paper": "nothing"},
     work=work,
+    draw=draw,
     seen=seen_in(curve="endless"),
 )
 
