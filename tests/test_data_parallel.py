@@ -1,17 +1,15 @@
 """Two processes on loopback: ranks differ, or equal one process with the whole batch."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 import flipout
 from tests.networks import gradients, mlp
+from tests.ranks import spawned
 
 RANKS, EACH = 2, 3
 SCHEMES = {"flipout": flipout.Flipout(), "grouped": flipout.Flipout(group=2), "independent": flipout.Independent()}
@@ -42,34 +40,28 @@ def frozen(model: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.stack((seen, other(x)[-1])).detach()
 
 
-def work(rank: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
-    try:
-        x = X[rank * EACH : (rank + 1) * EACH]
-        made: dict[str, Any] = {}
-        for name, scheme in SCHEMES.items():
-            for share in (False, True):
-                model = build(scheme, share_base=share)
-                torch.manual_seed(6)
-                made[f"{name} {share}"] = step(model, x)
-            model = build(scheme)
-            with flipout.hold(model, seed=9):
-                made[f"{name} seed"] = model(x).detach()
-        model = build(flipout.Flipout(), share_base=True)
-        torch.manual_seed(6 + rank)  # the generators differ: rank 0's number counts
-        parallel = nn.parallel.DistributedDataParallel(model)
-        parallel(x).square().sum().backward()
-        made["ddp"] = gradients(model)
-        torch.save(made, f"{folder}/{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+def work(rank: int) -> dict[str, Any]:
+    x = X[rank * EACH : (rank + 1) * EACH]
+    made: dict[str, Any] = {}
+    for name, scheme in SCHEMES.items():
+        for share in (False, True):
+            model = build(scheme, share_base=share)
+            torch.manual_seed(6)
+            made[f"{name} {share}"] = step(model, x)
+        model = build(scheme)
+        with flipout.hold(model, seed=9):
+            made[f"{name} seed"] = model(x).detach()
+    model = build(flipout.Flipout(), share_base=True)
+    torch.manual_seed(6 + rank)  # the generators differ: rank 0's number counts
+    parallel = nn.parallel.DistributedDataParallel(model)
+    parallel(x).square().sum().backward()
+    made["ddp"] = gradients(model)
+    return made
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder: Path = tmp_path_factory.mktemp("ranks")
-    mp.spawn(work, (str(folder),), nprocs=RANKS)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+    return spawned(work, RANKS, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,18 +1,16 @@
 """Two processes on loopback: the averaged gradient of the ELBO is that of one process with the whole batch."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 import flipout
 from flipout.bayes import ELBO, Guard, Normal, ScaleMixture, Skipped
 from flipout.errors import Unsupported
 from tests.networks import gradients, mlp
+from tests.ranks import spawned
 
 RANKS = 2
 X = torch.linspace(-1, 1, 24, dtype=torch.float64).view(6, 4).sin()
@@ -26,35 +24,31 @@ def build(prior: Any) -> Any:
     return flipout.perturb(mlp().double(), flipout.MeanField(std=0.3, prior=prior), share_base=True)
 
 
-def work(rank: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
-    try:
-        made: dict[str, Any] = {}
-        half = slice(3 * rank, 3 * rank + 3)
-        for kind, prior in PRIORS.items():
-            for share, bounds in SHARES.items():
-                model = build(prior)
-                elbo = ELBO(nn.parallel.DistributedDataParallel(model), "categorical", num_data=60)
-                here = slice(bounds[rank], bounds[rank + 1])
-                with flipout.hold(model, seed=7, first=bounds[rank]):
-                    elbo(X[here], Y[here], batch=3).loss.backward()
-                made[f"{kind} {share}"] = gradients(model)
+def work(rank: int) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    half = slice(3 * rank, 3 * rank + 3)
+    for kind, prior in PRIORS.items():
+        for share, bounds in SHARES.items():
             model = build(prior)
-            torch.manual_seed(8 + rank)  # a fresh draw: rank 0's number counts
             elbo = ELBO(nn.parallel.DistributedDataParallel(model), "categorical", num_data=60)
-            elbo(X[half], Y[half]).loss.backward()
-            made[f"{kind} fresh"] = gradients(model)
-        model = build(PRIORS["closed form"])
-        elbo = ELBO(model, "gaussian", num_data=60)
-        parallel = nn.parallel.DistributedDataParallel(elbo)
-        with flipout.hold(model, seed=7, first=3 * rank):
-            parallel(X[half], X[half, :3]).loss.backward()
-        made["learned noise"] = gradients(elbo)
-        made["refused"] = refusal(model)
-        made["guard"] = guarded(rank)
-        torch.save(made, f"{folder}/{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+            here = slice(bounds[rank], bounds[rank + 1])
+            with flipout.hold(model, seed=7, first=bounds[rank]):
+                elbo(X[here], Y[here], batch=3).loss.backward()
+            made[f"{kind} {share}"] = gradients(model)
+        model = build(prior)
+        torch.manual_seed(8 + rank)  # a fresh draw: rank 0's number counts
+        elbo = ELBO(nn.parallel.DistributedDataParallel(model), "categorical", num_data=60)
+        elbo(X[half], Y[half]).loss.backward()
+        made[f"{kind} fresh"] = gradients(model)
+    model = build(PRIORS["closed form"])
+    elbo = ELBO(model, "gaussian", num_data=60)
+    parallel = nn.parallel.DistributedDataParallel(elbo)
+    with flipout.hold(model, seed=7, first=3 * rank):
+        parallel(X[half], X[half, :3]).loss.backward()
+    made["learned noise"] = gradients(elbo)
+    made["refused"] = refusal(model)
+    made["guard"] = guarded(rank)
+    return made
 
 
 def refusal(model: Any) -> str:
@@ -77,9 +71,7 @@ def guarded(rank: int) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder: Path = tmp_path_factory.mktemp("ranks")
-    mp.spawn(work, (str(folder),), nprocs=RANKS)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
+    return spawned(work, RANKS, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("share", SHARES)

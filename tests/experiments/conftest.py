@@ -1,12 +1,15 @@
 """No test here sees the user's own cache or the network; `real_data` is the folder of the published data sets."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flipout.experiments import files
 from flipout.experiments.page import write_page
+from flipout.experiments.progress import Progress
+from flipout.experiments.runs import Run, opened
 from tests.experiments.pages import CHECKS, LAYERS, finished, seen_in
 
 REAL = Path(os.environ.get(files.VARIABLE) or Path(__file__).parents[3] / "shared" / "data")
@@ -29,6 +32,12 @@ def real_data(monkeypatch) -> Path:
         pytest.skip(f"needs the published data sets: set {files.VARIABLE} to their folder (looked for ../shared/data)")
     monkeypatch.setenv(files.VARIABLE, str(REAL))
     return REAL
+
+
+@pytest.fixture
+def run(tmp_path) -> Iterator[Run]:
+    with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as one:
+        yield one
 
 
 @pytest.fixture

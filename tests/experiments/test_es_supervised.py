@@ -20,19 +20,11 @@ from flipout.experiments.es_estimates import NOISY, drawn
 from flipout.experiments.es_supervised import EsConfig
 from flipout.experiments.es_training import DIGITS, EsTraining, Task, Trainer
 from flipout.experiments.networks import Binary
-from flipout.experiments.progress import Progress
 from flipout.experiments.results import MUST_HOLD, REPORTED
-from flipout.experiments.runs import opened
 from flipout.experiments.supervised import own_randomness, prepared
 from tests.oracles import weights_of_each
 
 SMALL = replace(DIGITS, hidden=(8,), batch=16, updates=5)
-
-
-@pytest.fixture
-def run(tmp_path):
-    with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as one:
-        yield one
 
 
 def curve(name: str, seed: int, slowness: float, end: float = 0.0) -> EsCurve:

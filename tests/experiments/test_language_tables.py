@@ -16,6 +16,7 @@ from flipout.experiments.catalogue import EXPERIMENTS
 from flipout.experiments.cli import main
 from flipout.experiments.language_tables import LanguageConfig, Trained
 from flipout.experiments.results import MUST_HOLD, REPORTED, Result
+from tests.experiments.test_language_models import paper
 from tests.experiments.test_runs import ended, reach, started
 
 WORD = EXPERIMENTS["ptb-word"]
@@ -91,12 +92,6 @@ def trained(
     ]
     drawn = {"shared": [1.0, 2.0, 3.0], "flipout": [1.5, 2.0, 2.5]} if "flipout" in row else {}
     return Trained(row, seed, 19_780_400, 929_560, history, ended, valid, test, test + 0.1, 1e-6, drawn)
-
-
-def paper(name: str) -> LanguageConfig:
-    made = EXPERIMENTS[name].config("paper")
-    assert isinstance(made, LanguageConfig)
-    return made
 
 
 def test_bars_of_characters_and_the_numbers_of_the_paper():

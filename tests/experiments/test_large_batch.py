@@ -15,18 +15,10 @@ from flipout.experiments.catalogue import EXPERIMENTS
 from flipout.experiments.large_batch import LargeBatchConfig
 from flipout.experiments.large_batch_curves import Curve, Curves, points
 from flipout.experiments.networks import convle
-from flipout.experiments.progress import Progress
 from flipout.experiments.results import MUST_HOLD, REPORTED
-from flipout.experiments.runs import opened
 from flipout.experiments.supervised import own_randomness, prepared
 
 SMALL = BayesTraining(data="digits", hidden=(8,), batch=16, iterations=5)
-
-
-@pytest.fixture
-def run(tmp_path):
-    with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as one:
-        yield one
 
 
 def curve(scheme: str, seed: int, slowness: float, noise: float = 0.0, iterations: int = 400) -> Curve:
