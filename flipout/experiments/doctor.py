@@ -10,7 +10,7 @@ import torch
 import flipout
 
 from .. import backend
-from ..errors import DataError, InvalidArgument
+from ..errors import DataError, InvalidArgument, MissingExtra
 from . import files, registry
 from .environment import commit
 
@@ -93,7 +93,7 @@ def _place(data_set: registry.DataSet) -> str:
     for place, folder_of in places.items():
         try:
             folder = folder_of()
-        except DataError:
+        except (DataError, MissingExtra):
             continue
         held = [file for file in data_set.files if folder is not None and files.held(folder, file)]
         if held:

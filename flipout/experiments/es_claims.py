@@ -9,7 +9,7 @@ from flipout.variance.records import interval
 from flipout.variance.student import t_quantile
 
 from .es_curves import EsCurves
-from .large_batch_claims import Mean, geometric, ratio_check, within
+from .large_batch_claims import Mean, geometric, ratio_check, ratios, within
 from .results import MUST_HOLD, REPORTED, Check, Number
 from .variance_claims import LEVEL
 
@@ -74,13 +74,13 @@ def no_loss(curves: EsCurves, own: str, ideal: str) -> list[Check]:
         checks.append(within(f"The mean over the looks of the {name} of {own}", ideal, *means))
     level = max(_level(curves, name, "loss") for name in (own, ideal))
     claim = f"{own} needs no more updates than {ideal} for the training loss that all seeds get to (ratio)"
-    found = geometric(_ratios(curves, own, ideal, "loss", level))
+    found = geometric(ratios(curves.of(own), curves.of(ideal), "loss", level))
     return [*checks, ratio_check(claim, found, found[1] <= 1)]
 
 
 def comparable(curves: EsCurves, own: str) -> Check:
     level = max(_level(curves, name, "test_error") for name in (own, "backprop"))
-    found = geometric(_ratios(curves, own, "backprop", "test_error", level))
+    found = geometric(ratios(curves.of(own), curves.of("backprop"), "test_error", level))
     claim = (
         f"{own} needs at most {COMPARABLE:g} times the updates of backprop for the test error that all seeds of both "
         f"get to, {level:.2%} (ratio)"
@@ -113,12 +113,6 @@ def seconds(curves: EsCurves, name: str) -> float:
 def _level(curves: EsCurves, name: str, column: str) -> float:
     """What all seeds have reached."""
     return max(min(getattr(curve, column)) for curve in curves.of(name))
-
-
-def _ratios(curves: EsCurves, own: str, other: str, column: str, level: float) -> list[float]:
-    pairs = zip(curves.of(own), curves.of(other), strict=True)
-    times = ((one.reached(column, level), two.reached(column, level)) for one, two in pairs)
-    return [one / two if two else math.inf for one, two in times]
 
 
 def _total(scatter: Mapping[str, Sequence[float]]) -> Mean:

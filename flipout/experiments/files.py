@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import DataError
+from ..extras import extra
 from .registry import DataSet, File
 
 VARIABLE = "FLIPOUT_DATA"
@@ -131,10 +132,5 @@ def named_folder() -> Path | None:
 
 
 def user_cache() -> Path:
-    try:
-        import pooch
-    except ImportError as error:
-        raise DataError(
-            f"Data that is not in the folder in {VARIABLE} needs pooch: pip install 'flipout[experiments]'."
-        ) from error
+    pooch = extra("pooch", f"Data that is not in the folder in {VARIABLE}", "experiments")
     return Path(pooch.os_cache("flipout"))

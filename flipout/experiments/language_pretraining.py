@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 
 import flipout
 
-from ..errors import InvalidArgument
 from . import data
+from .experiment import check_least
 from .language_walks import streams
 from .networks import LanguageModel
 from .pretraining import Frozen
@@ -36,9 +36,7 @@ class LanguagePretraining:
     clip: float = 0.25
 
     def __post_init__(self) -> None:
-        for name in ("embedding", "hidden", "layers", "batch", "window"):
-            if getattr(self, name) < 1:
-                raise InvalidArgument(f"pretraining.{name}={getattr(self, name)}: expected at least 1.")
+        check_least(self, "pretraining.", embedding=1, hidden=1, layers=1, batch=1, window=1)
 
     def freeze(self, std: float, run: Run, name: str = "") -> Frozen:
         """The model on the run's device; only the hidden-to-hidden weights of its first layer are measured."""

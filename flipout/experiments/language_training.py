@@ -18,6 +18,7 @@ from .language_rows import Row
 from .language_schedules import Schedule, best
 from .language_walks import Reading, Walk
 from .runs import Run
+from .supervised import autocast
 
 
 @dataclass(frozen=True)
@@ -158,13 +159,8 @@ class Trainer:
         self.step.close()
         self.valid.close()
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        half = self.config.precision == "bf16" and self.on_gpu
-        # A cache of casts would be captured by the first graph, and be stale in the others.
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if half else nullcontext()
-
     def _step(self, start: Tensor, within: Tensor) -> None:
-        with self.autocast():
+        with autocast(self.config, self.run.device):
             made, loss = self.walk.look(start, within)
             penalised = loss
             if self.config.activation:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import get_args
+from typing import Any, get_args
 
 from flipout.variance import compare
 from flipout.variance.records import interval
@@ -80,9 +80,10 @@ def found(
     if "local_reparam" in curves.schemes:
         checks += [_within(curves, loss) for loss in get_args(Loss)]
         for moment in moments:
-            ratio, *_ = geometric(_ratios(curves, "total", curves.level("total", moment), "local_reparam"))
+            own, other = curves.of("flipout"), curves.of("local_reparam")
+            ratio, *_ = geometric(ratios(own, other, "total", curves.level("total", moment)))
             where = f"{NAMES['total']} of shared after {moment}"
-            numbers[f"{where}: iterations of flipout / local_reparam"] = 1 / ratio
+            numbers[f"{where}: iterations of flipout / local_reparam"] = ratio
     for scheme in curves.schemes:
         numbers[f"{scheme}: milliseconds an iteration"] = 1000 * seconds[scheme]
         for column, name in {**NAMES, "train_error": "training error", "test_error": "test error"}.items():
@@ -94,11 +95,10 @@ def found(
     return checks, numbers, {**paper, "flipout / shared: time of an iteration": "about 2"}
 
 
-def _ratios(curves: Curves, loss: Loss, level: float, scheme: str) -> list[float]:
-    """Iterations of a scheme over those of flipout, seed by seed; infinite where flipout begins at the level."""
-    pairs = zip(curves.of(scheme), curves.of("flipout"), strict=True)
-    times = ((other.reached(loss, level), own.reached(loss, level)) for other, own in pairs)
-    return [other / own if own else math.inf for other, own in times]
+def ratios(above: Sequence[Any], below: Sequence[Any], column: str, level: float) -> list[float]:
+    """Iterations to a level, curve over curve, seed by seed; infinite where the one below begins there."""
+    times = ((one.reached(column, level), two.reached(column, level)) for one, two in zip(above, below, strict=True))
+    return [one / two if two else math.inf for one, two in times]
 
 
 def geometric(ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -109,8 +109,13 @@ def geometric(ratios: Sequence[float]) -> tuple[float, float, float]:
     return math.exp(value), math.exp(low), math.exp(high)
 
 
+def _gain(curves: Curves, loss: Loss, moment: int) -> tuple[float, float, float]:
+    """Iterations of shared over those of flipout, for what shared has at a moment."""
+    return geometric(ratios(curves.of("shared"), curves.of("flipout"), loss, curves.level(loss, moment)))
+
+
 def _fewer(curves: Curves, loss: Loss, moment: int) -> Check:
-    value, low, high = geometric(_ratios(curves, loss, curves.level(loss, moment), "shared"))
+    value, low, high = _gain(curves, loss, moment)
     bar = BAR[loss]
     times = f"{bar:g} times fewer" if bar > 1 else "fewer"
     claim = f"Flipout needs {times} iterations for the {NAMES[loss]} that shared has after {moment} (ratio)"
@@ -118,8 +123,7 @@ def _fewer(curves: Curves, loss: Loss, moment: int) -> Check:
 
 
 def _faster(curves: Curves, moment: int, price: float) -> Check:
-    ratios = geometric(_ratios(curves, "likelihood", curves.level("likelihood", moment), "shared"))
-    value, low, high = (ratio / price for ratio in ratios)
+    value, low, high = (ratio / price for ratio in _gain(curves, "likelihood", moment))
     claim = f"By the clock, flipout gets there {CLOCK:g} times faster: {NAMES['likelihood']}, after {moment} (ratio)"
     return ratio_check(claim, (value, low, high), value >= CLOCK)
 

@@ -10,6 +10,7 @@ from .page_finished import Finished
 from .page_tables import Column, Row, table
 from .page_values import DASH, holds, number, setting, theory_first, value_and_interval
 from .results import MUST_HOLD, Check
+from .runs import flat
 
 
 def comparable(runs: Sequence[Finished]) -> list[list[Finished]]:
@@ -42,7 +43,7 @@ def comparison(runs: Sequence[Finished]) -> str:
 
 def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
     facts = [
-        {**_flat(run.config), **_flat({k: v for k, v in run.environment.items() if k != "sessions"}, "environment.")}
+        {**flat(run.config), **flat({k: v for k, v in run.environment.items() if k != "sessions"}, "environment.")}
         for run in runs
     ]
     differ = [key for key in _keys(facts) if any(own.get(key, _ABSENT) != facts[0].get(key, _ABSENT) for own in facts)]
@@ -51,14 +52,6 @@ def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
 
 
 _ABSENT = object()
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Named as the options are: pretraining.accuracy."""
-    made: dict[str, Any] = {}
-    for key, value in content.items():
-        made |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return made
 
 
 def _numbers(runs: Sequence[Finished], columns: Sequence[Column]) -> str:

@@ -11,9 +11,10 @@ from torch.nn.functional import cross_entropy
 
 import flipout
 
-from ..errors import InvalidArgument, RunError
+from ..errors import RunError
 from . import data, networks
 from .data import Images
+from .experiment import check_least
 from .results import Number
 from .runs import Run
 
@@ -35,9 +36,7 @@ class Pretraining:
     most: int = 20_000  # steps before it is given up
 
     def __post_init__(self) -> None:
-        for name in ("batch", "every", "most"):
-            if getattr(self, name) < 1:
-                raise InvalidArgument(f"pretraining.{name}={getattr(self, name)}: expected at least 1.")
+        check_least(self, "pretraining.", batch=1, every=1, most=1)
 
     def freeze(self, std: float, run: Run, name: str = "") -> "Frozen":
         """The network, trained once per run, with multiplicative Gaussian noise of `std` on its weights."""

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..errors import RunError
+from ..extras import extra
 from ..variance.records import write_whole
 from .environment import environment
 from .progress import Progress
@@ -263,10 +264,10 @@ def _check(folder: Path, settings: Mapping[str, Any], resume: bool, choices: Col
             "delete it."
         )
     try:
-        there = _flat(_read(folder / CONFIG))
+        there = flat(_read(folder / CONFIG))
     except (OSError, ValueError, AttributeError) as error:
         raise RunError(f"{folder / CONFIG} is not that of a run: choose another folder with --out.") from error
-    given = _flat(settings)
+    given = flat(settings)
     changed = [key for key in {**there, **given} if key not in choices and there.get(key) != given.get(key)]
     if changed:
         shown = changed if len(changed) < 6 else [*changed[:5], f"and {len(changed) - 5} more"]
@@ -278,11 +279,11 @@ def _check(folder: Path, settings: Mapping[str, Any], resume: bool, choices: Col
         )
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """By the names that the options have: pretraining.accuracy."""
     made: dict[str, Any] = {}
     for key, value in settings.items():
-        made |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
+        made |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
     return made
 
 
@@ -309,10 +310,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _writer() -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise RunError("--tensorboard needs the package tensorboard: pip install tensorboard.") from error
+    extra("tensorboard", "--tensorboard", "tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter
 
 

@@ -1,8 +1,8 @@
 """Pictures, and a network that is to name them, on the device."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,13 @@ def prepared(config: Supervised, run: Run) -> Prepared:
 
 def set_precision(config: Precise) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
+
+
+def autocast(config: Precise, device: torch.device) -> AbstractContextManager[Any]:
+    """Products in bf16, where that is asked for and the device is a GPU."""
+    half = config.precision == "bf16" and device.type == "cuda"
+    # A cache of casts would be captured by the first graph, and be stale in the others.
+    return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if half else nullcontext()
 
 
 def network(config: Supervised, given: Prepared, unit: type[nn.Module] = nn.ReLU) -> nn.Sequential:

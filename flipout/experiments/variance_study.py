@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,7 @@ from .language_pretraining import LanguagePretraining
 from .pretraining import Frozen, Pretraining
 from .results import to_json
 from .runs import Run
-from .supervised import set_precision
+from .supervised import autocast, set_precision
 
 SIZES = tuple(2**i for i in range(14))
 SchemeName = Literal["shared", "flipout", "local_reparam", "independent"]
@@ -115,7 +114,7 @@ class Study:
 
     def _measure(self, name: str, scheme: str, size: int, bases: int) -> list[dict]:
         config = self.config
-        with self._precision():
+        with autocast(self.config, self.run.device):
             measured = flipout.variance.measure(
                 self.model,
                 self.frozen.loss,
@@ -135,7 +134,7 @@ class Study:
         return measured.to_rows()
 
     def _decompose(self) -> list[dict]:
-        with self._precision():
+        with autocast(self.config, self.run.device):
             found = flipout.variance.decompose(
                 self.model,
                 self.frozen.loss,
@@ -149,11 +148,6 @@ class Study:
                 progress=self._tracked("α, β, γ"),
             )
         return [asdict(one) for one in found]
-
-    def _precision(self) -> AbstractContextManager:
-        half = self.config.precision == "bf16" and self.run.device.type == "cuda"
-        # A cache of casts would be captured by the first graph, and be stale in the others.
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if half else nullcontext()
 
     def _tracked(self, title: str) -> Callable[[Iterable], Iterator]:
         return lambda items: self.run.progress.track(items, title)

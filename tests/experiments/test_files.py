@@ -1,5 +1,6 @@
 """Where a file is looked for, and what becomes of a bad one: an error that names it, and nothing is half-used."""
 
+import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipout.errors import DataError
+from flipout.errors import DataError, MissingExtra
 from flipout.experiments import files
+from flipout.experiments.files import user_cache
 from tests.experiments.toys import CONTENT, GZIPPED, fill, sha256, tarball, toy
 
 
@@ -162,3 +164,9 @@ def test_a_named_folder_that_does_not_exist(tmp_path, monkeypatch):
     monkeypatch.setenv(files.VARIABLE, str(tmp_path / "typo"))
     with pytest.raises(DataError, match=r"typo.*is not a folder"):
         files.resolve(toy())
+
+
+def test_without_pooch_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(MissingExtra, match=r"in FLIPOUT_DATA needs the package pooch: pip install 'flipout\[experim"):
+        user_cache()
