@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_nothing_is_unpickled() -> None:
                 assert node.func.id not in {"eval", "exec"}, path
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(find_spec("build") is None, reason="needs pip install 'flipout[dev]'")
 def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     def run(*command: str | Path) -> str:
         ended = subprocess.run(
