@@ -25,7 +25,7 @@ class Row:
 class Summary:
     """One row per Parameter; printed, a table."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # in the order of the Parameters
 
     def __str__(self) -> str:
         head = ("parameter", "shape", "layer", "noise", "scheme", "KL")

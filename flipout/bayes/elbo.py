@@ -20,16 +20,16 @@ from .likelihoods import likelihood_of
 class Terms(NamedTuple):
     """loss = (kl_weight · kl · examples / num_data − log_likelihood) / batch."""
 
-    loss: Tensor
+    loss: Tensor  # to be minimised, (); nats of an example
     log_likelihood: Tensor  # summed over these examples
     kl: Tensor  # of the whole model, without its weight
-    kl_weight: float
-    examples: int
-    num_data: int
+    kl_weight: float  # of this call
+    examples: int  # in this call
+    num_data: int  # in the training set
 
     @property
     def elbo(self) -> Tensor:
-        """The bound for all of the data, in nats, as these examples estimate it; the KL in full."""
+        """The bound for all of the data, (), in nats, as these examples estimate it; the KL in full."""
         return self.log_likelihood * (self.num_data / self.examples) - self.kl
 
 

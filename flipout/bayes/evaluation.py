@@ -20,20 +20,20 @@ Array = NDArray[np.float64]
 class Scores:
     """Lower is better, but for the accuracy."""
 
-    accuracy: float
+    accuracy: float  # share whose likeliest class is the target
     nll: float  # mean −log p(target), in nats
     brier: float  # mean Σ (p − 1[target])² over the classes: 0 to 2
-    ece: float
+    ece: float  # expected calibration error: mean |confidence − accuracy| of the bins, by their counts
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
     """Bins of the confidence, that of the likeliest class: how often it was right there. NaN in empty bins."""
 
-    edges: Array
-    count: Array
-    confidence: Array
-    accuracy: Array
+    edges: Array  # (bins + 1,)
+    count: Array  # (bins,): examples
+    confidence: Array  # (bins,): its mean
+    accuracy: Array  # (bins,): share that was right
 
     @property
     def ece(self) -> float:
@@ -52,7 +52,7 @@ class Selective:
     """The error rate among the examples that are kept, where the most uncertain are left to somebody else."""
 
     coverage: Array  # share of the examples that is kept: 1/N, 2/N, …, 1
-    risk: Array
+    risk: Array  # (N,): errors among them
 
     @property
     def area(self) -> float:
@@ -83,7 +83,7 @@ def _nll(p: Array, y: NDArray[np.int64], tiny: float) -> float:
 
 
 def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliability:
-    """Confidence against accuracy, in bins of equal width."""
+    """Confidence against accuracy, in bins of equal width: of probabilities (N, classes) and classes (N,)."""
     if not isinstance(bins, int) or isinstance(bins, bool) or bins < 1:
         raise InvalidInput(f"reliability(bins={bins!r}): expected a number of bins ≥ 1.")
     p, y = _classes(probabilities, target)
@@ -96,7 +96,7 @@ def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliab
 
 
 def ood_auroc(inside: Tensor, outside: Tensor) -> float:
-    """The probability that an uncertainty is larger outside of the known data than inside: 1 is best, 0.5 is chance."""
+    """The probability that an uncertainty is larger outside of the known data, (M,), than inside, (N,): 1 is best."""
     known, unknown = _numbers(inside, "inside"), _numbers(outside, "outside")
     labels = np.concatenate((np.zeros(len(known)), np.ones(len(unknown))))
     return float(

@@ -16,7 +16,7 @@ from .posterior import Posterior, posteriors
 
 
 def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
-    """The KL from the posterior to the prior, in nats, summed over all weights; differentiable.
+    """The KL from the posterior to the prior, in nats, summed over all weights: shape (), differentiable.
 
     Closed form where there is one. Elsewhere the expectation of log p is estimated on `samples` bases of the draw that
     is held (a fresh one outside of `hold`), each averaged over all signs that flipout could give it.
@@ -26,7 +26,7 @@ def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
 
 
 def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
-    """Parameter → its part of `kl`."""
+    """Parameter → its part of `kl`, each of shape ()."""
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
         raise InvalidArgument(f"kl(samples={samples!r}): expected a number of Monte Carlo samples ≥ 1.")
     found = with_priors(model)

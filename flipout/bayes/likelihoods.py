@@ -35,11 +35,11 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def mean(self, output: Tensor) -> Tensor:
-        """The expected target: probabilities, where it is a class."""
+        """The expected target: probabilities, where it is a class. Of the shape (N, …) of the output."""
 
     @abstractmethod
     def noise(self, mean: Tensor) -> Tensor:
-        """How uncertain a target of this mean is."""
+        """How uncertain a target of this mean (N, …) is; without the dimension of the classes."""
 
 
 class Categorical(Likelihood):

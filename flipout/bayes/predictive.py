@@ -29,18 +29,18 @@ class Prediction:
     categorical or Bernoulli, else variances. Quantiles are those of the expected target over the weights.
     """
 
-    mean: Tensor
+    mean: Tensor  # (N, …): the expected target: probabilities, or means
     standard_error: Tensor  # of the mean, from the bases; NaN where there is only one
-    total: Tensor
-    aleatoric: Tensor
-    epistemic: Tensor
+    total: Tensor  # (N, …): uncertainty of the target: entropy in nats of classes, variance of numbers
+    aleatoric: Tensor  # what is left of it where the weights are known
+    epistemic: Tensor  # what the weights add: total − aleatoric
     quantiles: Tensor | None  # (quantiles, N, …)
     samples: Tensor | None  # (count, N, …): the expected target under each draw
-    count: int
-    bases: int
+    count: int  # samples of each input
+    bases: int  # ΔŴ that they have between them
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Where the mean of infinitely many samples lies: Student's t over the bases."""
+        """Where the mean of infinitely many samples lies, from and to, (N, …) each: Student's t over the bases."""
         if not 0 < level < 1:
             raise InvalidArgument(f"interval(level={level!r}): expected a probability between 0 and 1.")
         half = self.standard_error * (t_quantile((1 + level) / 2, self.bases - 1) if self.bases > 1 else math.nan)

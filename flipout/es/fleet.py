@@ -22,7 +22,7 @@ class Fleet(ABC):
 
     @abstractmethod
     def follow(self, strategy: "EvolutionStrategy", fitness: Tensor) -> None:
-        """The strategy has made its update with this fitness: whoever has a copy makes the same one."""
+        """The strategy has made its update with this fitness, (members,): whoever has a copy makes the same one."""
 
 
 class Local(Fleet):

@@ -58,7 +58,7 @@ def hold(
     group: int | None = None,
     antithetic: bool = False,
 ) -> Iterator[None]:
-    """One draw for every call inside, in training and in eval mode.
+    """One draw for every call inside, in training and in eval mode. A seed is a number, or a tensor of shape ().
 
     With `seed` it can be replayed anywhere; `first` is the index of the batch's first example (chunks and ranks of one
     batch), `rows` the number of rows of an example, `group` the number of examples that share one ΔŴ (overriding the

@@ -92,7 +92,7 @@ class Flipout(Scheme):
         return p.mean + self._delta_of_each(p) * flips
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
-        """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S."""
+        """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S, of the Parameter's shape."""
         coefficients = wide(coefficients, p)
         if groups == 1 and p.parameter.dim() == 2:
             kernel, *about = self._kernel("weighted_groups", p.parameter, p, None, 1)

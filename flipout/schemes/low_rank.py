@@ -73,7 +73,7 @@ class LowRank(Scheme):
         return p.mean + (left @ right.flatten(2)).view(p.examples, *p.parameter.shape)
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
-        """A diag(F) B over all examples and ranks at once, as one product."""
+        """A diag(F) B over all examples and ranks at once, as one product of the Parameter's shape."""
         if groups is None:
             return Independent().weighted(p, groups, coefficients)
         coefficients, shape = wide(coefficients, p), p.parameter.shape

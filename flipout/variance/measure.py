@@ -75,9 +75,9 @@ def measure(
 ) -> Measurements:
     """The gradient variance of a perturbed model, frozen as it is, at each batch size under each scheme.
 
-    `loss(output, target)` is the mean over its batch. `data` is (inputs, targets), drawn from with replacement, or a
-    function (size, generator) → (inputs, targets). Each estimate takes `draws` fresh batches and draws; `repeats`
-    estimates give the 90 % t interval. Batches above `sub_batch` are accumulated, so memory does not grow with them;
+    `loss(output, target)` is the mean over its batch, of shape (). `data` is (inputs, targets), drawn from with
+    replacement, or a function (size, generator) → (inputs, targets). Each estimate takes `draws` fresh batches and
+    draws; `repeats` estimates give the 90 % t interval. Batches above `sub_batch` are accumulated, so memory does not grow with them;
     their sub-batches share one base unless `bases` says otherwise. `repeats` and `bases` may depend on the batch size.
     Small batches are measured many draws at a time by `vmap`, `at_once` of them at most: 1 for a model that cannot.
     `progress` wraps the list of (scheme, batch size, repeat) that is gone through, as `tqdm` or `rich`'s `track` would.
