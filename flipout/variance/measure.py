@@ -77,11 +77,12 @@ def measure(
 
     `loss(output, target)` is the mean over its batch, of shape (). `data` is (inputs, targets), drawn from with
     replacement, or a function (size, generator) → (inputs, targets). Each estimate takes `draws` fresh batches and
-    draws; `repeats` estimates give the 90 % t interval. Batches above `sub_batch` are accumulated, so memory does not grow with them;
-    their sub-batches share one base unless `bases` says otherwise. `repeats` and `bases` may depend on the batch size.
-    Small batches are measured many draws at a time by `vmap`, `at_once` of them at most: 1 for a model that cannot.
-    `progress` wraps the list of (scheme, batch size, repeat) that is gone through, as `tqdm` or `rich`'s `track` would.
-    `split` also measures the data and estimation terms of the paper's equation (6), by two draws on each batch.
+    draws; `repeats` estimates give the 90 % t interval. Batches above `sub_batch` are accumulated, so memory does not
+    grow with them; their sub-batches share one base unless `bases` says otherwise. `repeats` and `bases` may depend on
+    the batch size. Small batches are measured many draws at a time by `vmap`, `at_once` of them at most: 1 for a model
+    that cannot. `progress` wraps the list of (scheme, batch size, repeat) that is gone through, as `tqdm` or `rich`'s
+    `track` would. `split` also measures the data and estimation terms of the paper's equation (6), by two draws on each
+    batch.
     """
     if draws < 2:
         raise InvalidArgument(f"draws={draws}: a variance needs at least 2.")
