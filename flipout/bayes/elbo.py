@@ -14,7 +14,9 @@ from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
 from ..nn.contexts import counted, perturbed_layers, sampling
 from ..random import transformed
 from .kl import kl, one_draw, with_priors
-from .likelihoods import likelihood_of
+from .likelihoods import Likelihood, likelihood_of
+
+_ROUNDED = 0.1  # what low precision may leave above 0 of a log-probability
 
 
 class Terms(NamedTuple):
@@ -49,7 +51,7 @@ class ELBO(nn.Module):
     examples in the training set, of the kind that `batch_dim` counts: tokens, where targets were flattened.
     `kl_weight` is a number (the paper's experiments have 0.1) or a function of the step. `batch_dim` is the example's
     dimension in the targets. Parameters of the likelihood are this module's: optimise `elbo.parameters()`. `check`
-    refuses a loss that is not finite, which makes a GPU wait.
+    refuses a loss that is not finite, and positive values of a function for whole targets; it makes a GPU wait.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class ELBO(nn.Module):
         loss = weight * divergence.to(log_likelihood.device) * (examples / self.num_data) - log_likelihood
         terms = Terms(loss / (batch or examples), log_likelihood, divergence, weight, examples, self.num_data)
         self._check_finite(terms)
+        self._check_signs(each, target)
         return terms
 
     def _draw(self) -> AbstractContextManager[None]:
@@ -168,6 +171,19 @@ class ELBO(nn.Module):
             "rate or clip the gradient, and look for infinite inputs; to skip such steps, use flipout.bayes.Guard "
             "with ELBO(…, check=False)."
         )
+
+    def _check_signs(self, each: Tensor, target: Any) -> None:
+        """A function that returns a loss would be maximised; densities may be above 1, probabilities are not."""
+        known = isinstance(self.likelihood, Likelihood) or not isinstance(target, Tensor)
+        if not self.check or transformed() or known or target.is_floating_point() or target.is_complex():
+            return
+        most = each.detach().max().item()
+        if most > _ROUNDED:
+            raise InvalidInput(
+                f"The likelihood returned values up to {most:.4g} for targets of dtype {target.dtype}; expected "
+                "log-probabilities, ≤ 0, which are maximised. Negate a loss: lambda output, target: -loss(output, "
+                "target). For a density, give target.float()."
+            )
 
 
 def _check_weight(what: str, weight: Any) -> None:
