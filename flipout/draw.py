@@ -60,8 +60,9 @@ class Draw:
                 f"{layer}: the input has {examples} examples, but this draw has {self.examples} "
                 f"(fixed by {self.counted_by}). One draw serves one batch, and every perturbed layer must see the "
                 "same examples. If time, tokens or windows were folded into the batch dimension, keep them apart, "
-                "as (N, T, F), or name the example's dimension with perturb(…, batch_dim=…); for the next part of "
-                "a batch under the same draw use hold(model, seed=…, first=…)."
+                "as (N, T, F), or name the example's dimension with perturb(…, batch_dim=…), or with batch_first=… of "
+                "a recurrent or attention layer; for the next part of a batch under the same draw use "
+                "hold(model, seed=…, first=…)."
             )
         return examples
 

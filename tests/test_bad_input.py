@@ -1,7 +1,10 @@
 """Bad input: an error that names the layer, what was given, what was expected and the fix; never a wrong number."""
 
 import math
+import re
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -113,6 +116,23 @@ def test_indices_that_are_no_integers(name):
     model = flipout.perturb(LAYERS[name][0](), GAUSSIAN, where="*")
     with pytest.raises(errors.InvalidInput, match=r"indices of dtype torch.float32; expected int64 or int32: x.long"):
         model(torch.ones(3, 4))
+
+
+NO_TENSORS: dict[str, Any] = {name: make for name, (make, _) in LAYERS.items() if name != "encoder"} | {
+    "lstm": lambda: nn.LSTM(4, 3),
+    "gru cell": lambda: nn.GRUCell(4, 3),
+}
+
+
+@pytest.mark.parametrize("name", NO_TENSORS)
+@pytest.mark.parametrize("given", [np.ones((3, 4), np.float32), np.ones((3, 4), np.int64), [[1.0] * 4]], ids=str)
+def test_arrays_and_lists_are_no_tensors(name, given):
+    model = flipout.perturb(NO_TENSORS[name](), GAUSSIAN, where="*")
+    what = "query" if "attention" in name else "input"
+    kind = re.escape(str(type(given)))
+    message = rf"\w+: {what} of {kind}; expected a tensor: torch.as_tensor\({what}\)"
+    with flipout.sampling(model), pytest.raises(errors.InvalidInput, match=message):
+        model(*([given] * (3 if "attention" in name else 1)))
 
 
 @pytest.mark.parametrize("index", [7, -1])

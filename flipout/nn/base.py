@@ -242,6 +242,10 @@ class Perturbed(nn.Module):
         root, keys = plan.roots[-1]
         return root.take(device), keys, device
 
+    def no_tensor(self, given: Any, what: str = "input") -> InvalidInput:
+        """A refusal, where an array or a list is given."""
+        return InvalidInput(f"{self.label}: {what} of {type(given)}; expected a tensor: torch.as_tensor({what}).")
+
     def rows_first(self, x: Tensor, inner: int) -> tuple[Tensor, int | None]:
         """x with the example's dimension first, and where that was; None for a single example without one.
 
@@ -268,7 +272,7 @@ class Perturbed(nn.Module):
     def compute_dtype(self, x: Tensor, weight: Tensor, what: str = "input") -> torch.dtype:
         """autocast's dtype, or that of input and weight, which have to agree."""
         if not isinstance(x, Tensor):
-            raise InvalidInput(f"{self.label}: {what} of {type(x)}; expected a tensor.")
+            raise self.no_tensor(x, what)
         kind = x.device.type
         if x.is_floating_point() and torch.is_autocast_enabled(kind) and torch.float64 not in (x.dtype, weight.dtype):
             return torch.get_autocast_dtype(kind)
