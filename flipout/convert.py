@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
 from .nn.adopt import adopt
-from .nn.base import Perturbed, Where, beside, check_fit
+from .nn.base import Perturbed, Where, beside, check_distribution, check_fit, check_module
 from .nn.contexts import parameter_names, refuse_reuse
 from .nn.plan import Plan
 from .nn.root import Root
@@ -39,8 +39,9 @@ def perturb(
     the model becomes the root of the layers that were made by hand. Under data parallelism every rank has its own base
     unless `share_base`; both options keep what an earlier call gave them.
     """
-    if distribution is not None and not isinstance(distribution, Distribution):
-        raise InvalidArgument(f"distribution={distribution!r}: expected a Distribution, such as flipout.Gaussian(0.1).")
+    check_module(model)
+    if distribution is not None:
+        check_distribution(distribution)
     for name, value in (("where", where), ("scheme", scheme)):
         if distribution is None and value is not None:
             raise InvalidArgument(f"{name}={value!r} given without a distribution: say which noise, perturb(model, …).")

@@ -19,8 +19,8 @@ def freeze(model: M, *, at: str = "mean", example: int = 0) -> M:
         raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
     if not isinstance(example, int) or isinstance(example, bool) or example < 0:
         raise InvalidArgument(f"freeze(example={example!r}): expected the index of an example, ≥ 0.")
-    refuse_shards(model, "freeze", GATHER)
     layers = perturbed_layers(model)
+    refuse_shards(model, "freeze", GATHER)
     drawn: list[tuple[nn.Parameter, torch.Tensor]] = []
     if at == "draw":
         with torch.no_grad():

@@ -242,6 +242,50 @@ def test_a_registered_layer_that_perturbs_nothing():
         flipout.register(Plain, Forgetful)
 
 
+NO_MODULES: dict[str, tuple[Any, str]] = {
+    "list": ([nn.Linear(4, 3)], r"a list given; expected an nn\.Module.*nn\.Sequential\(\*layers\)"),
+    "parameters": (nn.Linear(4, 3).parameters(), r"a generator given; .*the model itself, not its .*parameters\(\)"),
+    "class": (nn.Linear, "the class Linear given; expected an nn"),
+}
+TAKERS: dict[str, Any] = {
+    "perturb": lambda model: flipout.perturb(model, GAUSSIAN),
+    "perturb, by hand": flipout.perturb,
+    "hold": lambda model: flipout.hold(model).__enter__(),
+    "sampling": lambda model: flipout.sampling(model).__enter__(),
+    "using": lambda model: flipout.using(model, scheme="shared").__enter__(),
+    "freeze": flipout.freeze,
+    "summary": flipout.summary,
+    "kl": flipout.bayes.kl,
+    "ELBO": lambda model: flipout.bayes.ELBO(model, "categorical", num_data=5),
+    "predict": lambda model: flipout.bayes.predict(model, torch.randn(2, 4)),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@pytest.mark.parametrize("given", NO_MODULES)
+def test_what_is_no_module(taker, given):
+    model, message = NO_MODULES[given]
+    with pytest.raises(errors.InvalidArgument, match=message):
+        TAKERS[taker](model)
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        ("gaussian", "flipout.Gaussian(0.1)"),
+        (0.1, "flipout.Gaussian(0.1)"),
+        (flipout.MeanField, "flipout.MeanField(…)"),
+    ],
+)
+def test_what_is_no_distribution(given: Any, fix: str) -> None:
+    message = rf"distribution={re.escape(repr(given))}: expected a Distribution, such as {re.escape(fix)}"
+    for make in (flipout.nn.Linear, flipout.nn.LSTM):
+        with pytest.raises(errors.InvalidArgument, match=message):
+            make(4, 3, distribution=given)
+    with pytest.raises(errors.InvalidArgument, match=message):
+        flipout.perturb(nn.Linear(4, 3), given)
+
+
 def test_noise_has_to_be_named() -> None:
     with pytest.raises(errors.InvalidArgument, match=r"flipout\.nn\.LSTM\(…, distribution="):
         flipout.nn.LSTM(4, 5)

@@ -12,8 +12,10 @@ from torch import Tensor
 from ..errors import InvalidInput
 from ..extras import extra
 from . import figures
+from .predictive import Prediction
 
 Array = NDArray[np.float64]
+_AS_TENSOR = "torch.as_tensor(…)"
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,12 @@ def selective(uncertainty: Tensor, correct: Tensor) -> Selective:
 
 
 def _classes(probabilities: Tensor, target: Tensor) -> tuple[Array, NDArray[np.int64]]:
+    for name, given, fix in (
+        ("probabilities", probabilities, "give its .mean" if isinstance(probabilities, Prediction) else _AS_TENSOR),
+        ("targets", target, _AS_TENSOR),
+    ):
+        if not isinstance(given, Tensor):
+            raise InvalidInput(f"{name} of {type(given)}; expected a tensor: {fix}.")
     p = probabilities.detach().double().cpu()
     p = torch.stack((1 - p, p), 1) if p.dim() == 1 else p
     y = target.detach().cpu()

@@ -12,7 +12,7 @@ from ..errors import InvalidArgument, NoPrior
 from ..nn.contexts import held_draw, hold
 from ..perturbation import Perturbation
 from ..shards import Shard
-from .posterior import Posterior, posteriors
+from .posterior import CONVERT, Posterior, posteriors
 
 
 def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
@@ -41,8 +41,7 @@ def with_priors(model: nn.Module) -> list[Posterior]:
     if lacking:
         raise NoPrior(
             f"{lacking[0]}{f' and {len(lacking) - 1} more' if lacking[1:] else ''}: a learned spread without a prior "
-            "has no KL. Name one when the model is made: "
-            "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))."
+            f"has no KL. Name one when the model is made: {CONVERT}."
         )
     return found
 

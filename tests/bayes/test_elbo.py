@@ -320,7 +320,7 @@ def test_more_examples_than_data_is_worth_a_warning() -> None:
 def test_a_model_without_priors_is_refused_at_once() -> None:
     with pytest.raises(errors.NoPrior):
         ELBO(flipout.perturb(nn.Linear(4, 3), flipout.MeanField()), "categorical", num_data=5)
-    with pytest.raises(errors.NotPerturbed):
+    with pytest.raises(errors.NotPerturbed, match=r"MeanField\(prior="):
         ELBO(nn.Linear(4, 3), "categorical", num_data=5)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flipout.bayes import evaluate, ood_auroc, reliability, selective
+from flipout.bayes import Prediction, evaluate, ood_auroc, reliability, selective
 from flipout.errors import InvalidInput
 from tests.statistics import assert_mean
 
@@ -118,6 +118,15 @@ BAD: list[tuple[Any, Any, str]] = [
 def test_bad_probabilities(probabilities: Tensor, target: Tensor, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         evaluate(probabilities, target)
+
+
+def test_what_is_no_tensor() -> None:
+    prediction = Prediction(P, P, P, P, P, None, None, 1, 1)
+    for score in (evaluate, reliability):
+        with pytest.raises(InvalidInput, match=r"probabilities of .*Prediction'>; expected a tensor: give its \.mean"):
+            score(prediction, Y)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(InvalidInput, match=r"targets of <class 'list'>; expected a tensor: torch\.as_tensor"):
+            score(P, Y.tolist())  # pyright: ignore[reportArgumentType]
 
 
 def test_bad_numbers() -> None:
