@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
 from ..nn.contexts import counted, perturbed_layers, sampling
 from ..random import transformed
+from ..whole import whole
 from .kl import kl, one_draw, with_priors
 from .likelihoods import Likelihood, likelihood_of
 
@@ -37,8 +38,7 @@ class Terms(NamedTuple):
 
 def warm_up(steps: int, weight: float = 1.0) -> Callable[[int], float]:
     """A `kl_weight` that rises from 0 at step 0, in a line, to `weight` at step `steps`, and stays there."""
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise InvalidArgument(f"warm_up(steps={steps!r}): expected a number of steps ≥ 1.")
+    steps = whole("steps", steps, 1, of="warm_up")
     _check_weight("warm_up(weight=…)", weight)
     return lambda step: weight * min(step / steps, 1.0)
 
@@ -65,21 +65,27 @@ class ELBO(nn.Module):
         check: bool = True,
     ) -> None:
         super().__init__()
-        if not isinstance(num_data, Integral) or isinstance(num_data, bool) or num_data < 1:
-            raise InvalidArgument(
-                f"ELBO(num_data={num_data!r}): expected the number of examples in the training set, len(dataset). The "
-                "KL counts once for all of them, so without it its scale would be wrong."
-            )
-        if not isinstance(batch_dim, int) or isinstance(batch_dim, bool) or batch_dim < 0:
-            raise InvalidArgument(
-                f"ELBO(batch_dim={batch_dim!r}): expected the dimension of the examples in the log-likelihoods, "
-                "a number ≥ 0. That of the model's inputs is perturb(…, batch_dim=…)."
-            )
+        self.num_data = whole(
+            "num_data",
+            num_data,
+            1,
+            of="ELBO",
+            means="the number of examples in the training set, len(dataset)",
+            more=". The KL counts once for all of them, so without it its scale would be wrong.",
+        )
+        self.batch_dim = whole(
+            "batch_dim",
+            batch_dim,
+            0,
+            of="ELBO",
+            means="the dimension of the examples in the log-likelihoods",
+            more=". That of the model's inputs is perturb(…, batch_dim=…).",
+        )
         if not callable(kl_weight):
             _check_weight("ELBO(kl_weight=…)", kl_weight)
         found = with_priors(model)
         self.model, self.likelihood = model, likelihood_of(likelihood)
-        self.num_data, self.kl_weight, self.batch_dim, self.check = int(num_data), kl_weight, batch_dim, check
+        self.kl_weight, self.check = kl_weight, check
         parallel = isinstance(model, nn.parallel.DistributedDataParallel)
         if parallel and isinstance(self.likelihood, nn.Module) and any(True for _ in self.likelihood.parameters()):
             raise Unsupported(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import InvalidInput
 from ..extras import extra
+from ..whole import whole
 from . import figures
 from .predictive import Prediction
 
@@ -86,8 +87,7 @@ def _nll(p: Array, y: NDArray[np.int64], tiny: float) -> float:
 
 def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliability:
     """Confidence against accuracy, in bins of equal width."""
-    if not isinstance(bins, int) or isinstance(bins, bool) or bins < 1:
-        raise InvalidInput(f"reliability(bins={bins!r}): expected a number of bins ≥ 1.")
+    bins = whole("bins", bins, 1, of="reliability")
     p, y = _classes(probabilities, target)
     confidence, right = p.max(1), (p.argmax(1) == y).astype(np.float64)
     place = np.minimum((confidence * bins).astype(np.int64), bins - 1)

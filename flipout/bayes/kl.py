@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions.prior import ClosedForm, Sampled
-from ..errors import InvalidArgument, NoPrior
+from ..errors import NoPrior
 from ..nn.contexts import held_draw, hold
 from ..perturbation import Perturbation
 from ..shards import Shard
+from ..whole import whole
 from .posterior import CONVERT, Posterior, posteriors
 
 
@@ -27,8 +28,7 @@ def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
 
 def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
     """Parameter → its part of `kl`."""
-    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
-        raise InvalidArgument(f"kl(samples={samples!r}): expected a number of Monte Carlo samples ≥ 1.")
+    samples = whole("samples", samples, 1, of="kl", means="the number of Monte Carlo samples")
     found = with_priors(model)
     with one_draw(model):
         terms = {posterior.name: _term(posterior, samples) for posterior in found}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout.bayes import Prediction, evaluate, ood_auroc, reliability, selective
-from flipout.errors import InvalidInput
+from flipout.errors import InvalidArgument, InvalidInput
 from tests.statistics import assert_mean
 
 P = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
@@ -130,7 +130,7 @@ def test_what_is_no_tensor() -> None:
 
 
 def test_bad_numbers() -> None:
-    with pytest.raises(InvalidInput, match="bins=0"):
+    with pytest.raises(InvalidArgument, match=r"bins=0\): expected a whole number ≥ 1"):
         reliability(P, Y, bins=0)
     with pytest.raises(InvalidInput, match="2 uncertainties and 3 answers"):
         selective(torch.zeros(2), torch.ones(3))
