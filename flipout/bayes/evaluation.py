@@ -11,9 +11,12 @@ from torch import Tensor
 
 from ..errors import InvalidInput
 from ..extras import extra
+from ..whole import whole
 from . import figures
+from .predictive import Prediction
 
 Array = NDArray[np.float64]
+_AS_TENSOR = "torch.as_tensor(…)"
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,7 @@ def _nll(p: Array, y: NDArray[np.int64], tiny: float) -> float:
 
 def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliability:
     """Confidence against accuracy, in bins of equal width: of probabilities (N, classes) and classes (N,)."""
-    if not isinstance(bins, int) or isinstance(bins, bool) or bins < 1:
-        raise InvalidInput(f"reliability(bins={bins!r}): expected a number of bins ≥ 1.")
+    bins = whole("bins", bins, 1, of="reliability")
     p, y = _classes(probabilities, target)
     confidence, right = p.max(1), (p.argmax(1) == y).astype(np.float64)
     place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
@@ -119,6 +121,12 @@ def selective(uncertainty: Tensor, correct: Tensor) -> Selective:
 
 
 def _classes(probabilities: Tensor, target: Tensor) -> tuple[Array, NDArray[np.int64]]:
+    for name, given, fix in (
+        ("probabilities", probabilities, "give its .mean" if isinstance(probabilities, Prediction) else _AS_TENSOR),
+        ("targets", target, _AS_TENSOR),
+    ):
+        if not isinstance(given, Tensor):
+            raise InvalidInput(f"{name} of {type(given)}; expected a tensor: {fix}.")
     p = probabilities.detach().double().cpu()
     p = torch.stack((1 - p, p), 1) if p.dim() == 1 else p
     y = target.detach().cpu()

@@ -11,10 +11,11 @@ from torch import Tensor
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draw import runs
-from ..errors import AsymmetricDistribution, InvalidArgument
+from ..errors import AsymmetricDistribution
 from ..ops.base import Op
 from ..perturbation import Perturbation
 from ..random import transformed
+from ..whole import whole
 from .base import Product, Scheme, added, at_once, outer_sum, watched, wide
 from .product import FlippedProduct, Spec
 from .quantised import QuantisedProduct, check_dtype, serves
@@ -35,9 +36,9 @@ class Flipout(Scheme):
     name = "flipout"
 
     def __post_init__(self) -> None:
-        if self.group is not None and (not isinstance(self.group, int) or self.group < 1):
-            raise InvalidArgument(f"Flipout(group={self.group!r}): expected a number of examples ≥ 1, or None for all.")
-
+        if self.group is not None:
+            group = whole("group", self.group, 1, of="Flipout", more=" of examples, or None for all.")
+            object.__setattr__(self, "group", group)
         check_dtype(self.perturbation_dtype)
 
     def check(self, distribution: Distribution, what: str) -> None:
