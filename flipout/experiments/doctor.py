@@ -97,7 +97,8 @@ def _place(data_set: registry.DataSet) -> str:
             continue
         held = [file for file in data_set.files if folder is not None and files.held(folder, file)]
         if held:
-            return place if len(held) == len(data_set.files) else f"{place}, {len(held)} of {len(data_set.files)} files"
+            some = "" if len(held) == len(data_set.files) else f", {len(held)} of {len(data_set.files)} files"
+            return f"{place}{some}: {folder}"
     return f"not here: set {files.VARIABLE} to its folder, or let a run download it"
 
 
