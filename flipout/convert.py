@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
 from .nn.adopt import adopt
-from .nn.base import Perturbed, Where, beside, check_fit
+from .nn.base import Perturbed, Where, beside, check_distribution, check_fit, check_module
 from .nn.contexts import parameter_names, refuse_reuse
 from .nn.plan import Plan
 from .nn.root import Root
 from .schemes import Scheme, scheme_of
 from .shards import refuse_shards
 from .where import Choice, choose
+from .whole import whole
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -39,8 +40,9 @@ def perturb(
     the model becomes the root of the layers that were made by hand. Under data parallelism every rank has its own base
     unless `share_base`; both options keep what an earlier call gave them.
     """
-    if distribution is not None and not isinstance(distribution, Distribution):
-        raise InvalidArgument(f"distribution={distribution!r}: expected a Distribution, such as flipout.Gaussian(0.1).")
+    check_module(model)
+    if distribution is not None:
+        check_distribution(distribution)
     for name, value in (("where", where), ("scheme", scheme)):
         if distribution is None and value is not None:
             raise InvalidArgument(f"{name}={value!r} given without a distribution: say which noise, perturb(model, …).")
@@ -50,7 +52,7 @@ def perturb(
         )
         _refuse_wrapped(model, distribution)
     chosen_scheme = scheme_of("flipout" if scheme is None else scheme)
-    _check_batch_dim(model, batch_dim)
+    batch_dim = _batch_dim(model, batch_dim)
     choices = [] if distribution is None else choose(model, where)
     first_names = parameter_names(model)
     planned = [(choice.label, choice.layer, choice.parameters, chosen_scheme) for choice in choices]
@@ -133,16 +135,20 @@ def _refuse_wrapped(model: nn.Module, distribution: Distribution) -> None:
         )
 
 
-def _check_batch_dim(model: nn.Module, given: int | Mapping[str, int] | None) -> None:
+def _batch_dim(model: nn.Module, given: int | Mapping[str, int] | None) -> int | dict[str, int] | None:
+    if given is None:
+        return None
     labels = [label for label, _ in model.named_modules()]
-    for pattern, dim in given.items() if isinstance(given, Mapping) else [("*", given)]:
-        if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool) or dim < 0):
-            raise InvalidArgument(f"batch_dim={given!r}: expected a dimension ≥ 0, or {{layer glob: dimension}}.")
+    dims = dict(given) if isinstance(given, Mapping) else {"*": given}
+    for pattern, dim in dims.items():
+        if dim is not None:
+            dims[pattern] = whole("batch_dim", dim, 0, means="a dimension", more=", or {layer glob: dimension}.")
         if not any(fnmatchcase(label, pattern) for label in labels):
             raise InvalidArgument(
                 f"batch_dim={given!r}: {pattern!r} matches no layer of {type(model).__name__}, which has "
                 f"{', '.join(map(repr, labels[1:6])) or 'none inside'}{', …' if labels[6:] else ''}."
             )
+    return dims if isinstance(given, Mapping) else dims["*"]
 
 
 def _asked(layer_type: type[Perturbed], label: str, given: int | Mapping[str, int] | None) -> int | None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .errors import ExampleCount, InvalidArgument
 from .random import key_schedule, recorded, wrap
+from .whole import whole
 
 
 @dataclass(eq=False)
@@ -38,8 +39,8 @@ class Draw:
     def __post_init__(self) -> None:
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-                raise InvalidArgument(f"{name}={value!r}: a draw needs an integer {name} of at least {least}.")
+            if value is not None and (type(value) is not int or value < least):  # a draw per forward pass: no call
+                setattr(self, name, whole(name, value, least))
 
     def count(self, rows: int, layer: str) -> int:
         """The number of examples in `rows` rows; the first layer that asks fixes it for the whole draw."""
@@ -60,8 +61,9 @@ class Draw:
                 f"{layer}: the input has {examples} examples, but this draw has {self.examples} "
                 f"(fixed by {self.counted_by}). One draw serves one batch, and every perturbed layer must see the "
                 "same examples. If time, tokens or windows were folded into the batch dimension, keep them apart, "
-                "as (N, T, F), or name the example's dimension with perturb(…, batch_dim=…); for the next part of "
-                "a batch under the same draw use hold(model, seed=…, first=…)."
+                "as (N, T, F), or name the example's dimension with perturb(…, batch_dim=…), or with batch_first=… of "
+                "a recurrent or attention layer; for the next part of a batch under the same draw use "
+                "hold(model, seed=…, first=…)."
             )
         return examples
 
@@ -109,9 +111,8 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
                 f"seed: expected an int or a 0-dim int64 tensor, got {seed.dtype} {tuple(seed.shape)}."
             )
         return seed
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise InvalidArgument(f"seed={seed!r}: expected an int or a 0-dim int64 tensor.")
-    return torch.full((), wrap(seed), dtype=torch.int64, device=device)
+    number = whole("seed", seed, more=", or a 0-dim int64 tensor.")
+    return torch.full((), wrap(number), dtype=torch.int64, device=device)
 
 
 def fresh_seed(device: torch.device) -> Tensor:

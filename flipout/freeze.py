@@ -9,6 +9,7 @@ from torch import nn
 from .errors import InvalidArgument
 from .nn.contexts import held_draw, perturbed_layers, weights_of
 from .shards import GATHER, refuse_shards
+from .whole import whole
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -17,10 +18,9 @@ def freeze(model: M, *, at: str = "mean", example: int = 0) -> M:
     """Plain torch modules again, in place: at the mean, or, inside of `hold`, at what example `example` sees."""
     if at not in ("mean", "draw"):
         raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
-    if not isinstance(example, int) or isinstance(example, bool) or example < 0:
-        raise InvalidArgument(f"freeze(example={example!r}): expected the index of an example, ≥ 0.")
-    refuse_shards(model, "freeze", GATHER)
+    example = whole("example", example, 0, of="freeze", means="the index of an example")
     layers = perturbed_layers(model)
+    refuse_shards(model, "freeze", GATHER)
     drawn: list[tuple[nn.Parameter, torch.Tensor]] = []
     if at == "draw":
         with torch.no_grad():

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .distributions.prior import Prior
-from .nn.base import Perturbed
+from .nn.base import Perturbed, check_module
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Row:
 class Summary:
     """One row per Parameter; printed, a table."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # in the order of the Parameters
 
     def __str__(self) -> str:
         head = ("parameter", "shape", "layer", "noise", "scheme", "KL")
@@ -64,6 +64,7 @@ def _said(value: Any) -> str:
 
 def summary(model: nn.Module) -> Summary:
     """Per Parameter: its shape, its layer, its noise, who shares it, and how its KL is had."""
+    check_module(model)
     noise: dict[int, tuple[str, str, str, str]] = {}
     beside: dict[int, str] = {}
     for module in model.modules():

@@ -65,6 +65,12 @@ def choose(model: nn.Module, where: Where | None) -> list[Choice]:
                 f"{type(model).__name__}: every weight that perturb chooses by default is perturbed already. "
                 "flipout.freeze(model) first, or name other Parameters with `where`."
             )
+        if where is None and known.users:
+            named = _named(sorted(known.names), [name for names in aliases.values() for name in names])
+            raise UnknownParameter(
+                f"{type(model).__name__}: perturb finds nothing to perturb by default: embeddings, norms and biases "
+                f"are perturbed where they are named. Name them: flipout.perturb(model, distribution, where={named})."
+            )
         chose = "perturb finds" if where is None else f"where={where!r} leaves"
         raise UnknownParameter(
             f"{type(model).__name__}: {chose} nothing to perturb. Its Parameters are "
@@ -169,6 +175,14 @@ def _check_patterns(where: Where, names: list[str]) -> None:
                 raise UnknownParameter(
                     f"where: {pattern!r} matches no Parameter. There are {_some(names)}; a layer's are 'layer.*'."
                 )
+
+
+def _named(known: list[str], names: list[str]) -> str:
+    """The `where` that chooses the weights among these; the biases where there are none."""
+    weights = [name for name in known if name.endswith("weight")] or known
+    glob = f"*.{weights[0].rpartition('.')[2]}"
+    chosen = [name for name in names if fnmatchcase(name, glob)]
+    return repr(weights[0] if not weights[1:] else glob if set(weights) <= set(chosen) <= set(known) else weights)
 
 
 def _some(names: Iterable[str], most: int = 12) -> str:

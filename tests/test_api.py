@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import flipout
 from flipout import errors
 
 ROOT = Path(__file__).parents[1]
@@ -73,6 +74,49 @@ def test_its_public_methods_say_what_they_do(name: str) -> None:
             continue
         inherited = (getattr(parent, method, None) for parent in PUBLIC[name].__mro__)
         assert any(inspect.getdoc(one) for one in inherited), f"{name}.{method} has no docstring"
+
+
+SETTINGS = (
+    flipout.Distribution,
+    flipout.Scheme,
+    flipout.bayes.Prior,
+    flipout.es.Population,
+)  # said in their docstrings
+
+
+@pytest.mark.parametrize("name", [name for name, made in PUBLIC.items() if inspect.isclass(made)])
+def test_the_fields_of_what_is_returned_have_a_line_each(name: str) -> None:
+    """The site makes it of the comment behind the field."""
+    made = PUBLIC[name]
+    fields = made._fields if hasattr(made, "_fields") else getattr(made, "__dataclass_fields__", ())
+    if not issubclass(made, SETTINGS):
+        for field in fields:
+            assert re.search(rf"^    {field}: .*  # \w*", inspect.getsource(made), re.MULTILINE), f"{name}.{field}"
+
+
+def methods(made: Any) -> dict[str, Any]:
+    found = {name: getattr(one, "fget", getattr(one, "__func__", one)) for name, one in vars(made).items()}
+    return {
+        name: one for name, one in found.items() if name[0] != "_" and name != "forward" and inspect.isfunction(one)
+    }
+
+
+SHAPED = {name: made for name, made in PUBLIC.items() if inspect.isfunction(made)} | {
+    f"{name}.{method}": one
+    for name, made in PUBLIC.items()
+    if inspect.isclass(made) and made is not flipout.nn.Perturbed  # whose methods are for layers
+    for method, one in methods(made).items()
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, made in SHAPED.items() if re.search("Tensor|Array", str(inspect.signature(made)))]
+)
+def test_tensors_have_shapes(name: str) -> None:
+    owner, _, method = name.rpartition(".")
+    made = getattr(PUBLIC[owner], method) if owner in PUBLIC else SHAPED[name]
+    said = inspect.getdoc(made.fget if isinstance(made, property) else made) or ""
+    assert re.search(r"\([^)]*(,|…)[^)]*\)|shape|\(\)", said), f"{name}: {said}"
 
 
 def documented(module: str, name: str) -> bool:

@@ -1,7 +1,10 @@
 """Bad input: an error that names the layer, what was given, what was expected and the fix; never a wrong number."""
 
 import math
+import re
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -115,6 +118,23 @@ def test_indices_that_are_no_integers(name):
         model(torch.ones(3, 4))
 
 
+NO_TENSORS: dict[str, Any] = {name: make for name, (make, _) in LAYERS.items() if name != "encoder"} | {
+    "lstm": lambda: nn.LSTM(4, 3),
+    "gru cell": lambda: nn.GRUCell(4, 3),
+}
+
+
+@pytest.mark.parametrize("name", NO_TENSORS)
+@pytest.mark.parametrize("given", [np.ones((3, 4), np.float32), np.ones((3, 4), np.int64), [[1.0] * 4]], ids=str)
+def test_arrays_and_lists_are_no_tensors(name, given):
+    model = flipout.perturb(NO_TENSORS[name](), GAUSSIAN, where="*")
+    what = "query" if "attention" in name else "input"
+    kind = re.escape(str(type(given)))
+    message = rf"\w+: {what} of {kind}; expected a tensor: torch.as_tensor\({what}\)"
+    with flipout.sampling(model), pytest.raises(errors.InvalidInput, match=message):
+        model(*([given] * (3 if "attention" in name else 1)))
+
+
 @pytest.mark.parametrize("index", [7, -1])
 @pytest.mark.parametrize("scheme", SCHEMES[:4], ids=str)
 @pytest.mark.parametrize("name", ["embedding", "bag"])
@@ -220,6 +240,50 @@ def test_a_registered_layer_that_perturbs_nothing():
 
     with pytest.raises(errors.InvalidArgument, match="no forward of its own"):
         flipout.register(Plain, Forgetful)
+
+
+NO_MODULES: dict[str, tuple[Any, str]] = {
+    "list": ([nn.Linear(4, 3)], r"a list given; expected an nn\.Module.*nn\.Sequential\(\*layers\)"),
+    "parameters": (nn.Linear(4, 3).parameters(), r"a generator given; .*the model itself, not its .*parameters\(\)"),
+    "class": (nn.Linear, "the class Linear given; expected an nn"),
+}
+TAKERS: dict[str, Any] = {
+    "perturb": lambda model: flipout.perturb(model, GAUSSIAN),
+    "perturb, by hand": flipout.perturb,
+    "hold": lambda model: flipout.hold(model).__enter__(),
+    "sampling": lambda model: flipout.sampling(model).__enter__(),
+    "using": lambda model: flipout.using(model, scheme="shared").__enter__(),
+    "freeze": flipout.freeze,
+    "summary": flipout.summary,
+    "kl": flipout.bayes.kl,
+    "ELBO": lambda model: flipout.bayes.ELBO(model, "categorical", num_data=5),
+    "predict": lambda model: flipout.bayes.predict(model, torch.randn(2, 4)),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@pytest.mark.parametrize("given", NO_MODULES)
+def test_what_is_no_module(taker, given):
+    model, message = NO_MODULES[given]
+    with pytest.raises(errors.InvalidArgument, match=message):
+        TAKERS[taker](model)
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        ("gaussian", "flipout.Gaussian(0.1)"),
+        (0.1, "flipout.Gaussian(0.1)"),
+        (flipout.MeanField, "flipout.MeanField(…)"),
+    ],
+)
+def test_what_is_no_distribution(given: Any, fix: str) -> None:
+    message = rf"distribution={re.escape(repr(given))}: expected a Distribution, such as {re.escape(fix)}"
+    for make in (flipout.nn.Linear, flipout.nn.LSTM):
+        with pytest.raises(errors.InvalidArgument, match=message):
+            make(4, 3, distribution=given)
+    with pytest.raises(errors.InvalidArgument, match=message):
+        flipout.perturb(nn.Linear(4, 3), given)
 
 
 def test_noise_has_to_be_named() -> None:

@@ -35,8 +35,8 @@ def test_block_runs(block: str) -> None:
     imported = {
         alias.name.partition(".")[0]
         for node in ast.walk(ast.parse(block))
-        if isinstance(node, ast.Import)
-        for alias in node.names
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module or "")])
     }
     for name in imported & OPTIONAL.keys():
         if find_spec(name) is None:
@@ -50,8 +50,16 @@ def test_block_runs(block: str) -> None:
             pytest.skip(str(error))
 
 
-def test_there_are_blocks() -> None:
-    assert len(BLOCKS) >= 3
+def test_pages_that_teach_have_blocks() -> None:
+    without = {"paper.md", "speed.md"}
+    taught = [page for page in PAGES if page.name not in without and page.parent.name != "api"]
+    assert not [page.name for page in taught if "```python\n" not in page.read_text()]
+
+
+@pytest.mark.parametrize("recorded", sorted((ROOT / "docs/migration/peers").glob("*.txt")), ids=lambda path: path.stem)
+def test_what_a_peer_printed_is_quoted_as_recorded(recorded: Path) -> None:
+    page = recorded.parents[1] / f"{recorded.stem.removeprefix('with_').replace('_', '-')}.md"
+    assert f"```\n{recorded.read_text()}```\n" in page.read_text()
 
 
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs pip install 'flipout[docs]'")

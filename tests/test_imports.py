@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Each may import what stands before it, and itself.
 ORDER = [
     {"errors"},
-    {"capture", "extras"},
+    {"capture", "extras", "whole"},
     {"backend"},
     {"random"},
     {"draw", "shards", "streams"},

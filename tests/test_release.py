@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,10 @@ def test_the_version_is_semantic_and_cited() -> None:
 
 
 def test_only_pythons_that_were_tested_are_declared() -> None:
-    """The recorded runs and the tests are of these; another is added with its first green run."""
+    """3.11: these tests; 3.12: the same with torch 2.11 and 2.15, and most runs in results/. Another is added with its
+    first green run."""
     declared = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
-    assert declared == ["3.11"]
+    assert declared == ["3.11", "3.12"]
     assert PROJECT["requires-python"] == ">=3.11"
 
 
@@ -46,7 +48,7 @@ def test_nothing_is_unpickled() -> None:
                 assert node.func.id not in {"eval", "exec"}, path
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(find_spec("build") is None, reason="needs pip install 'flipout[dev]'")
 def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     def run(*command: str | Path) -> str:
         ended = subprocess.run(

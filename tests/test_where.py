@@ -1,5 +1,7 @@
 """Which Parameters: globs, lists, predicates, unknown layers, refusals; a refused call changes nothing."""
 
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -112,6 +114,26 @@ def test_a_model_without_known_layers():
         flipout.perturb(nn.Sequential(nn.Tanh()), GAUSSIAN)
     with pytest.raises(errors.NotPerturbed, match="no perturbed layers"):
         flipout.perturb(mlp())
+
+
+@pytest.mark.parametrize(
+    ("layers", "where"),
+    [
+        ([nn.Embedding(5, 4)], "weight"),
+        ([nn.LayerNorm(4)], "weight"),
+        ([nn.Tanh(), nn.Embedding(5, 4)], "1.weight"),
+        ([nn.Embedding(5, 4), nn.LayerNorm(4)], "*.weight"),
+        ([nn.Embedding(5, 4), nn.LayerNorm(4), nn.PReLU()], ["0.weight", "1.weight"]),
+    ],
+    ids=str,
+)
+def test_what_is_perturbed_only_where_named_is_said_to_be(layers, where):
+    model = layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+    with pytest.raises(
+        errors.UnknownParameter, match=re.escape(f"flipout.perturb(model, distribution, where={where!r})")
+    ):
+        flipout.perturb(model, GAUSSIAN)
+    assert all(name.endswith("weight") for name in perturbed(flipout.perturb(model, GAUSSIAN, where=where)))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -13,30 +13,32 @@ from torch import Tensor, nn
 from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
 from ..nn.contexts import counted, perturbed_layers, sampling
 from ..random import transformed
+from ..whole import whole
 from .kl import kl, one_draw, with_priors
-from .likelihoods import likelihood_of
+from .likelihoods import Likelihood, likelihood_of
+
+_ROUNDED = 0.1  # what low precision may leave above 0 of a log-probability
 
 
 class Terms(NamedTuple):
     """loss = (kl_weight · kl · examples / num_data − log_likelihood) / batch."""
 
-    loss: Tensor
+    loss: Tensor  # to be minimised, (); nats of an example
     log_likelihood: Tensor  # summed over these examples
     kl: Tensor  # of the whole model, without its weight
-    kl_weight: float
-    examples: int
-    num_data: int
+    kl_weight: float  # of this call
+    examples: int  # in this call
+    num_data: int  # in the training set
 
     @property
     def elbo(self) -> Tensor:
-        """The bound for all of the data, in nats, as these examples estimate it; the KL in full."""
+        """The bound for all of the data, (), in nats, as these examples estimate it; the KL in full."""
         return self.log_likelihood * (self.num_data / self.examples) - self.kl
 
 
 def warm_up(steps: int, weight: float = 1.0) -> Callable[[int], float]:
     """A `kl_weight` that rises from 0 at step 0, in a line, to `weight` at step `steps`, and stays there."""
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise InvalidArgument(f"warm_up(steps={steps!r}): expected a number of steps ≥ 1.")
+    steps = whole("steps", steps, 1, of="warm_up")
     _check_weight("warm_up(weight=…)", weight)
     return lambda step: weight * min(step / steps, 1.0)
 
@@ -49,7 +51,7 @@ class ELBO(nn.Module):
     examples in the training set, of the kind that `batch_dim` counts: tokens, where targets were flattened.
     `kl_weight` is a number (the paper's experiments have 0.1) or a function of the step. `batch_dim` is the example's
     dimension in the targets. Parameters of the likelihood are this module's: optimise `elbo.parameters()`. `check`
-    refuses a loss that is not finite, which makes a GPU wait.
+    refuses a loss that is not finite, and positive values of a function for whole targets; it makes a GPU wait.
     """
 
     def __init__(
@@ -63,21 +65,27 @@ class ELBO(nn.Module):
         check: bool = True,
     ) -> None:
         super().__init__()
-        if not isinstance(num_data, Integral) or isinstance(num_data, bool) or num_data < 1:
-            raise InvalidArgument(
-                f"ELBO(num_data={num_data!r}): expected the number of examples in the training set, len(dataset). The "
-                "KL counts once for all of them, so without it its scale would be wrong."
-            )
-        if not isinstance(batch_dim, int) or isinstance(batch_dim, bool) or batch_dim < 0:
-            raise InvalidArgument(
-                f"ELBO(batch_dim={batch_dim!r}): expected the dimension of the examples in the log-likelihoods, "
-                "a number ≥ 0. That of the model's inputs is perturb(…, batch_dim=…)."
-            )
+        self.num_data = whole(
+            "num_data",
+            num_data,
+            1,
+            of="ELBO",
+            means="the number of examples in the training set, len(dataset)",
+            more=". The KL counts once for all of them, so without it its scale would be wrong.",
+        )
+        self.batch_dim = whole(
+            "batch_dim",
+            batch_dim,
+            0,
+            of="ELBO",
+            means="the dimension of the examples in the log-likelihoods",
+            more=". That of the model's inputs is perturb(…, batch_dim=…).",
+        )
         if not callable(kl_weight):
             _check_weight("ELBO(kl_weight=…)", kl_weight)
         found = with_priors(model)
         self.model, self.likelihood = model, likelihood_of(likelihood)
-        self.num_data, self.kl_weight, self.batch_dim, self.check = int(num_data), kl_weight, batch_dim, check
+        self.kl_weight, self.check = kl_weight, check
         parallel = isinstance(model, nn.parallel.DistributedDataParallel)
         if parallel and isinstance(self.likelihood, nn.Module) and any(True for _ in self.likelihood.parameters()):
             raise Unsupported(
@@ -112,6 +120,7 @@ class ELBO(nn.Module):
         loss = weight * divergence.to(log_likelihood.device) * (examples / self.num_data) - log_likelihood
         terms = Terms(loss / (batch or examples), log_likelihood, divergence, weight, examples, self.num_data)
         self._check_finite(terms)
+        self._check_signs(each, target)
         return terms
 
     def _draw(self) -> AbstractContextManager[None]:
@@ -168,6 +177,19 @@ class ELBO(nn.Module):
             "rate or clip the gradient, and look for infinite inputs; to skip such steps, use flipout.bayes.Guard "
             "with ELBO(…, check=False)."
         )
+
+    def _check_signs(self, each: Tensor, target: Any) -> None:
+        """A function that returns a loss would be maximised; densities may be above 1, probabilities are not."""
+        known = isinstance(self.likelihood, Likelihood) or not isinstance(target, Tensor)
+        if not self.check or transformed() or known or target.is_floating_point() or target.is_complex():
+            return
+        most = each.detach().max().item()
+        if most > _ROUNDED:
+            raise InvalidInput(
+                f"The likelihood returned values up to {most:.4g} for targets of dtype {target.dtype}; expected "
+                "log-probabilities, ≤ 0, which are maximised. Negate a loss: lambda output, target: -loss(output, "
+                "target). For a density, give target.float()."
+            )
 
 
 def _check_weight(what: str, weight: Any) -> None:

@@ -11,29 +11,32 @@ from torch import Tensor
 
 from ..errors import InvalidInput
 from ..extras import extra
+from ..whole import whole
 from . import figures
+from .predictive import Prediction
 
 Array = NDArray[np.float64]
+_AS_TENSOR = "torch.as_tensor(…)"
 
 
 @dataclass(frozen=True)
 class Scores:
     """Lower is better, but for the accuracy."""
 
-    accuracy: float
+    accuracy: float  # share whose likeliest class is the target
     nll: float  # mean −log p(target), in nats
     brier: float  # mean Σ (p − 1[target])² over the classes: 0 to 2
-    ece: float
+    ece: float  # expected calibration error: mean |confidence − accuracy| of the bins, by their counts
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
     """Bins of the confidence, that of the likeliest class: how often it was right there. NaN in empty bins."""
 
-    edges: Array
-    count: Array
-    confidence: Array
-    accuracy: Array
+    edges: Array  # (bins + 1,)
+    count: Array  # (bins,): examples
+    confidence: Array  # (bins,): its mean
+    accuracy: Array  # (bins,): share that was right
 
     @property
     def ece(self) -> float:
@@ -52,7 +55,7 @@ class Selective:
     """The error rate among the examples that are kept, where the most uncertain are left to somebody else."""
 
     coverage: Array  # share of the examples that is kept: 1/N, 2/N, …, 1
-    risk: Array
+    risk: Array  # (N,): errors among them
 
     @property
     def area(self) -> float:
@@ -83,9 +86,8 @@ def _nll(p: Array, y: NDArray[np.int64], tiny: float) -> float:
 
 
 def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliability:
-    """Confidence against accuracy, in bins of equal width."""
-    if not isinstance(bins, int) or isinstance(bins, bool) or bins < 1:
-        raise InvalidInput(f"reliability(bins={bins!r}): expected a number of bins ≥ 1.")
+    """Confidence against accuracy, in bins of equal width: of probabilities (N, classes) and classes (N,)."""
+    bins = whole("bins", bins, 1, of="reliability")
     p, y = _classes(probabilities, target)
     confidence, right = p.max(1), (p.argmax(1) == y).astype(np.float64)
     place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
@@ -96,7 +98,7 @@ def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliab
 
 
 def ood_auroc(inside: Tensor, outside: Tensor) -> float:
-    """The probability that an uncertainty is larger outside of the known data than inside: 1 is best, 0.5 is chance."""
+    """The probability that an uncertainty is larger outside of the known data, (M,), than inside, (N,): 1 is best."""
     known, unknown = _numbers(inside, "inside"), _numbers(outside, "outside")
     labels = np.concatenate((np.zeros(len(known)), np.ones(len(unknown))))
     return float(
@@ -119,6 +121,12 @@ def selective(uncertainty: Tensor, correct: Tensor) -> Selective:
 
 
 def _classes(probabilities: Tensor, target: Tensor) -> tuple[Array, NDArray[np.int64]]:
+    for name, given, fix in (
+        ("probabilities", probabilities, "give its .mean" if isinstance(probabilities, Prediction) else _AS_TENSOR),
+        ("targets", target, _AS_TENSOR),
+    ):
+        if not isinstance(given, Tensor):
+            raise InvalidInput(f"{name} of {type(given)}; expected a tensor: {fix}.")
     p = probabilities.detach().double().cpu()
     p = torch.stack((1 - p, p), 1) if p.dim() == 1 else p
     y = target.detach().cpu()

@@ -15,7 +15,7 @@ class Skipped(NamedTuple):
     """A step that was not taken, and why."""
 
     step: int  # counted from 0, those that were skipped too
-    loss: float | None
+    loss: float | None  # None where it was not given
     parameters: tuple[str, ...]  # those whose gradient is not finite
 
 
@@ -47,7 +47,7 @@ class Guard:
 
     @torch.no_grad()
     def step(self, loss: Tensor | None = None) -> Skipped | None:
-        """One step of the optimiser, or what kept it from that."""
+        """One step of the optimiser, or what kept it from that. The loss has shape ()."""
         number, self._steps = self._steps, self._steps + 1
         gradients = {
             self._names.get(id(p), f"group {i}, Parameter {j}"): p.grad

@@ -8,15 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions.prior import ClosedForm, Sampled
-from ..errors import InvalidArgument, NoPrior
+from ..errors import NoPrior
 from ..nn.contexts import held_draw, hold
 from ..perturbation import Perturbation
 from ..shards import Shard
-from .posterior import Posterior, posteriors
+from ..whole import whole
+from .posterior import CONVERT, Posterior, posteriors
 
 
 def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
-    """The KL from the posterior to the prior, in nats, summed over all weights; differentiable.
+    """The KL from the posterior to the prior, in nats, summed over all weights: shape (), differentiable.
 
     Closed form where there is one. Elsewhere the expectation of log p is estimated on `samples` bases of the draw that
     is held (a fresh one outside of `hold`), each averaged over all signs that flipout could give it.
@@ -26,9 +27,8 @@ def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
 
 
 def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
-    """Parameter → its part of `kl`."""
-    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
-        raise InvalidArgument(f"kl(samples={samples!r}): expected a number of Monte Carlo samples ≥ 1.")
+    """Parameter → its part of `kl`, each of shape ()."""
+    samples = whole("samples", samples, 1, of="kl", means="the number of Monte Carlo samples")
     found = with_priors(model)
     with one_draw(model):
         terms = {posterior.name: _term(posterior, samples) for posterior in found}
@@ -41,8 +41,7 @@ def with_priors(model: nn.Module) -> list[Posterior]:
     if lacking:
         raise NoPrior(
             f"{lacking[0]}{f' and {len(lacking) - 1} more' if lacking[1:] else ''}: a learned spread without a prior "
-            "has no KL. Name one when the model is made: "
-            "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))."
+            f"has no KL. Name one when the model is made: {CONVERT}."
         )
     return found
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -35,11 +36,11 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def mean(self, output: Tensor) -> Tensor:
-        """The expected target: probabilities, where it is a class."""
+        """The expected target: probabilities, where it is a class. Of the shape (N, …) of the output."""
 
     @abstractmethod
     def noise(self, mean: Tensor) -> Tensor:
-        """How uncertain a target of this mean is."""
+        """How uncertain a target of this mean (N, …) is; without the dimension of the classes."""
 
 
 class Categorical(Likelihood):
@@ -174,12 +175,24 @@ def likelihood_of(given: Any) -> Any:
             f"likelihood={given!r}: expected one of {sorted(_BY_NAME)}, one of flipout.bayes.likelihoods, or a "
             "function (output, target) → log-likelihoods of shape (N, …)."
         )
-    if isinstance(given, nn.modules.loss._Loss):
+    if _is_loss(given):
         raise InvalidArgument(
             f"likelihood={given!r}: that is a loss, and would be maximised. Use a name such as 'categorical', or a "
             "function (output, target) → minus that loss, with reduction='none'."
         )
     return given
+
+
+def _is_loss(given: Any) -> bool:
+    """One of torch's, also with arguments bound. (A bare function gives a mean, which is refused by its shape.)"""
+    inner = given
+    while isinstance(inner, partial):
+        inner = inner.func
+    if isinstance(inner, nn.modules.loss._Loss):
+        return True
+    name = getattr(inner, "__name__", "")
+    functional = inner is not given and getattr(inner, "__module__", None) == F.__name__
+    return functional and ("loss" in name or "cross_entropy" in name or name == "kl_div")
 
 
 def _wide(output: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from ..nn.base import Perturbed
 from ..nn.contexts import parameter_names, perturbed_layers
 from ..shards import Shard, held_here
 
+CONVERT = "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))"
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -72,9 +74,9 @@ class Posterior:
 
 
 def posteriors(model: nn.Module) -> list[Posterior]:
-    names = parameter_names(model)
+    layers, names = perturbed_layers(model, CONVERT), parameter_names(model)
     found: dict[int, Posterior] = {}
-    for label, layer in perturbed_layers(model).items():
+    for label, layer in layers.items():
         for local, distribution in layer.plan.distributions.items():
             if not isinstance(distribution, LearnedDistribution):
                 continue
@@ -92,10 +94,7 @@ def posteriors(model: nn.Module) -> list[Posterior]:
                     "posterior. Tie what stands beside it too, or tie the weights before flipout.perturb(model, …)."
                 )
     if not found:
-        raise NotPerturbed(
-            f"{type(model).__name__} has no learned spreads: no posterior. Convert it with "
-            "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))."
-        )
+        raise NotPerturbed(f"{type(model).__name__} has no learned spreads: no posterior. Convert it with {CONVERT}.")
     return list(found.values())
 
 

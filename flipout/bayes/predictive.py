@@ -14,8 +14,11 @@ from ..draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
 from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers, using
 from ..variance.student import t_quantile
+from ..whole import whole
+from .elbo import ELBO
 from .likelihoods import Categorical, Gaussian, Likelihood, likelihood_of
 from .moments import Moments
+from .posterior import CONVERT
 
 _FIRST = 32  # samples before samples="auto" looks for the first time
 _BASES_AT_ONCE = 2**26  # numbers of one layer's ΔŴ, over all bases that one pass has
@@ -29,18 +32,18 @@ class Prediction:
     categorical or Bernoulli, else variances. Quantiles are those of the expected target over the weights.
     """
 
-    mean: Tensor
+    mean: Tensor  # (N, …): the expected target: probabilities, or means
     standard_error: Tensor  # of the mean, from the bases; NaN where there is only one
-    total: Tensor
-    aleatoric: Tensor
-    epistemic: Tensor
+    total: Tensor  # (N, …): uncertainty of the target: entropy in nats of classes, variance of numbers
+    aleatoric: Tensor  # what is left of it where the weights are known
+    epistemic: Tensor  # what the weights add: total − aleatoric
     quantiles: Tensor | None  # (quantiles, N, …)
     samples: Tensor | None  # (count, N, …): the expected target under each draw
-    count: int
-    bases: int
+    count: int  # samples of each input
+    bases: int  # ΔŴ that they have between them
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Where the mean of infinitely many samples lies: Student's t over the bases."""
+        """Where the mean of infinitely many samples lies, from and to, (N, …) each: Student's t over the bases."""
         if not 0 < level < 1:
             raise InvalidArgument(f"interval(level={level!r}): expected a probability between 0 and 1.")
         half = self.standard_error * (t_quantile((1 + level) / 2, self.bases - 1) if self.bases > 1 else math.nan)
@@ -76,15 +79,15 @@ def predict(
     """
     fold = _Fold(model, x, likelihood, joint, chunk, group, batch_dim, seed)
     automatic = samples == "auto"
-    for name, value in (("samples", _FIRST if automatic else samples), ("most", most)):
-        _check_count(name, value)
+    count = _FIRST if automatic else whole("samples", samples, 1, of="predict", more=", or 'auto'.")
+    most = whole("most", most, 1, of="predict")
     if not (isinstance(tolerance, (int, float)) and 0 < tolerance < math.inf):
         raise InvalidArgument(f"predict(tolerance={tolerance!r}): expected the largest standard error, > 0.")
     if not all(isinstance(level, (int, float)) and 0 <= level <= 1 for level in quantiles):
         raise InvalidArgument(f"predict(quantiles={quantiles!r}): expected probabilities between 0 and 1.")
     keep = joint if keep is None else keep
-    found = [Moments(fold.likelihood, group, keep or bool(quantiles)) for _ in fold.blocks]
-    done, wanted = 0, min(_FIRST, most) if automatic else int(samples)
+    found = [Moments(fold.likelihood, fold.group, keep or bool(quantiles)) for _ in fold.blocks]
+    done, wanted = 0, min(count, most) if automatic else count
     with fold.running():
         while True:
             for block, moments in zip(fold.blocks, found, strict=True):
@@ -130,9 +133,10 @@ class _Fold:
         batch_dim: int | tuple[int, int],
         seed: int | Tensor | None,
     ) -> None:
-        for name, value in (("chunk", chunk), ("group", group)):
-            _check_count(name, value)
-        layers = list(perturbed_layers(model).values())
+        chunk, group = (whole(name, value, 1, of="predict") for name, value in (("chunk", chunk), ("group", group)))
+        if isinstance(model, ELBO):
+            raise InvalidArgument("predict(ELBO(…), x): expected the model, not its loss: predict(elbo.model, x).")
+        layers = list(perturbed_layers(model, CONVERT).values())
         noise = [distribution for layer in layers for distribution in layer.plan.distributions.values()]
         if likelihood == "gaussian":
             raise InvalidArgument(
@@ -198,7 +202,7 @@ class _Fold:
         )
         with hold(self.model, seed=self.seed, first=first, rows=each, group=group):
             held_draw(self.layer)[0].count(rows, f"predict(batch_dim={dim})")
-            made = self.model(*parts)
+            made = self._through(parts, count)
         dim = self.out_dim
         if not isinstance(made, Tensor) or made.dim() <= dim or made.shape[dim] != rows:
             given = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else repr(type(made))
@@ -208,6 +212,17 @@ class _Fold:
                 "more than its output: wrap it in one that does not, and convert that."
             )
         return made.movedim(dim, 0).unflatten(0, (count, block.length))
+
+    def _through(self, parts: list[Tensor], count: int) -> Any:
+        try:
+            return self.model(*parts)
+        except InvalidInput as error:
+            shapes = ", ".join(str(tuple(part.shape)) for part in self.x)
+            alone = " For one example alone: predict(model, x.unsqueeze(0))." if self.x[0].dim() == 1 else ""
+            raise InvalidInput(
+                f"predict: inputs of shape {shapes} given, {self.inputs} examples in dimension {self.batch_dim}; "
+                f"{count} samples of them were folded into it.{alone} The model said: {error}"
+            ) from error
 
 
 def _moved(likelihood: Likelihood | None, dim: int) -> Likelihood | None:
@@ -239,9 +254,3 @@ def _gathered(found: list[Moments], levels: list[float], keep: bool) -> Predicti
         count=found[0].count,
         bases=found[0].bases,
     )
-
-
-def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        also = ", or 'auto'" if name == "samples" else ""
-        raise InvalidArgument(f"predict({name}={value!r}): expected a whole number ≥ 1{also}.")

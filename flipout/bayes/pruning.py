@@ -23,7 +23,7 @@ class Pruned:
 
     fraction: float  # that was asked for
     weights: int  # that are gone
-    of: int
+    of: int  # weights that could be
     threshold: float  # the largest ratio among them
     score: float | None = None  # of a curve: what `evaluate` said
 
@@ -32,7 +32,7 @@ class Pruned:
 class PruningCurve:
     """What is left of a score as more weights are taken away."""
 
-    points: tuple[Pruned, ...]
+    points: tuple[Pruned, ...]  # one for each fraction
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """A matplotlib figure; written where a path is given."""
@@ -43,7 +43,7 @@ class PruningCurve:
 
 @torch.no_grad()
 def signal_to_noise(model: nn.Module) -> dict[str, Tensor]:
-    """Parameter → |W̄| / σ of each weight; infinite for a padding row, which has no posterior."""
+    """Parameter → |W̄| / σ of each weight, of its shape; infinite for a padding row, which has no posterior."""
     refuse_shards(model, "signal_to_noise", GATHER)
     return {posterior.name: _ratio(posterior) for posterior in posteriors(model)}
 

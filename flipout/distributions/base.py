@@ -26,14 +26,14 @@ class Distribution(ABC):
 
     @abstractmethod
     def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
-        """The scale of the noise, broadcastable to the mean; differentiable in it and in the learned Parameters."""
+        """The scale of the noise, of a shape that broadcasts to the mean's; differentiable in it and the learned."""
 
     @abstractmethod
     def noise(self, stream: Stream) -> Tensor:
-        """Standard noise: mean 0, nothing learned."""
+        """Standard noise, mean 0, nothing learned: of shape (starting points, *stream.shape)."""
 
     def source(self, **learned: Tensor) -> Tensor | None:
-        """The Parameter whose softplus the spread is, where it is that: kernels make it where they use it."""
+        """The Parameter, of the mean's shape, whose softplus the spread is, if so: kernels make it where it is used."""
         return None
 
     def named(self, name: str) -> Self:
@@ -55,7 +55,7 @@ class LearnedDistribution(Distribution):
 
     @abstractmethod
     def initial(self, mean: Tensor) -> dict[str, Tensor]:
-        """Suffix → initial value: `weight` gets `weight_<suffix>`, handed to `spread` as `<suffix>=`."""
+        """Suffix → initial value, of any shape: `weight` gets `weight_<suffix>`, handed to `spread` as `<suffix>=`."""
 
 
 def _lookup(table: Mapping[str, Any], name: str, what: str) -> Any:

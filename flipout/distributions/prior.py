@@ -29,7 +29,7 @@ class Prior(ABC):
 
     @abstractmethod
     def numbers(self) -> dict[str, Tensor]:
-        """Name → (first) value."""
+        """Name → (first) value, of shape () or one that broadcasts to the weight's."""
 
 
 class ClosedForm(Prior):
@@ -49,7 +49,7 @@ class Sampled(Prior):
 
     @abstractmethod
     def log_prob(self, weight: Tensor, numbers: dict[str, Tensor]) -> Tensor:
-        """log p of each weight; `weight` may have further dimensions in front."""
+        """log p of each weight, of its shape, which may have further dimensions in front."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..errors import InvalidArgument
+from ..whole import whole
 
 if TYPE_CHECKING:
     from .strategy import EvolutionStrategy
@@ -22,7 +22,7 @@ class Fleet(ABC):
 
     @abstractmethod
     def follow(self, strategy: "EvolutionStrategy", fitness: Tensor) -> None:
-        """The strategy has made its update with this fitness: whoever has a copy makes the same one."""
+        """The strategy has made its update with this fitness, (members,): whoever has a copy makes the same one."""
 
 
 class Local(Fleet):
@@ -30,10 +30,8 @@ class Local(Fleet):
     bytes: what the fitness itself takes for its members is not known here, so give `members` where that is much."""
 
     def __init__(self, members: int | None = None, memory: int = 2**28) -> None:
-        for name, value in (("members", members), ("memory", memory)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise InvalidArgument(f"Local({name}={value!r}): expected a whole number ≥ 1.")
-        self.members, self.memory = members, memory
+        self.members = None if members is None else whole("members", members, 1, of="Local")
+        self.memory = whole("memory", memory, 1, of="Local")
 
     def evaluate(self, strategy: "EvolutionStrategy") -> Tensor:
         return torch.cat([strategy.evaluate(population) for population in strategy.ask(self.most(strategy))])

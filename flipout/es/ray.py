@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..errors import FleetError, InvalidArgument
 from ..extras import extra
+from ..whole import whole
 from .fleet import Fleet, Local
-from .settings import check_whole
 
 if TYPE_CHECKING:
     from .crew import Work, Worker
@@ -48,7 +48,7 @@ class RayFleet(Fleet):
         patience: float = 3.0,
         timeout: float = 300.0,
     ) -> None:
-        check_whole("workers", workers, 1)
+        workers = whole("workers", workers, 1)
         if lost not in LOST:
             raise InvalidArgument(f"RayFleet(lost={lost!r}): expected 'rerun' or 'drop'.")
         for name, value in {"cpus": cpus, "gpus": gpus, "patience": patience, "timeout": timeout}.items():

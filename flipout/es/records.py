@@ -7,11 +7,11 @@ from dataclasses import dataclass
 class Generation:
     """The fitness of the members that had a finite one, and the step that the weights took."""
 
-    generation: int
-    fitness_mean: float
-    fitness_max: float
+    generation: int  # counted from 0
+    fitness_mean: float  # over these members
+    fitness_max: float  # the best of them
     update_norm: float  # of the change of all weights
-    members: int
+    members: int  # of the generation
     missing: int  # members without a finite fitness
     seconds: float  # evaluation and update
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ..errors import InvalidArgument, InvalidInput
 from ..extras import extra
 from ..nn.contexts import in_eval
+from ..whole import whole
 from .population import Population, seed_of
-from .settings import check_whole
 
 if TYPE_CHECKING:
     from .strategy import EvolutionStrategy
@@ -78,9 +78,8 @@ class Episodes:
         observed: float = 0.01,
         options: dict[str, Any] | None = None,
     ) -> None:
-        check_whole("episodes", episodes, 1)
-        if steps is not None:
-            check_whole("steps", steps, 1)
+        episodes = whole("episodes", episodes, 1)
+        steps = None if steps is None else whole("steps", steps, 1)
         for name, value, most in (("action_noise", action_noise, np.inf), ("observed", observed, 1)):
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= most:
                 raise InvalidArgument(f"Episodes({name}={value!r}): expected a number from 0 to {most}.")
@@ -117,7 +116,7 @@ class Episodes:
     @torch.no_grad()
     def returns(self, model: nn.Module, episodes: int, seed: int = 0) -> Tensor:
         """(episodes,): those of the model itself, at its mean weights."""
-        check_whole("episodes", episodes, 1)
+        episodes = whole("episodes", episodes, 1)
         seeds, noise = ([seed_of(seed, i, what) for i in range(episodes)] for what in ("returns", "noise of returns"))
         with in_eval(model):
             return torch.from_numpy(self._play(model, next(iter(model.parameters())), seeds, noise))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from ..schemes import Flipout, Scheme
+from ..whole import whole
 from .shaping import Shaping
 
 
@@ -23,7 +24,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, least in (("population", 1), ("group", 1), ("seed", None)):
-            check_whole(name, getattr(self, name), least)
+            object.__setattr__(self, name, whole(name, getattr(self, name), least))
         if self.antithetic and self.group % 2:
             raise InvalidArgument(
                 f"group={self.group} with antithetic=True: a group is made of pairs. Use group={self.group + 1}."
@@ -70,11 +71,6 @@ class Settings:
             "scheme": repr(self.scheme),
             "shaping": _name(self.shaping),
         }
-
-
-def check_whole(name: str, value: Any, least: int | None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-        raise InvalidArgument(f"{name}={value!r}: expected a whole number{'' if least is None else f' ≥ {least}'}.")
 
 
 def _is_number(value: Any) -> bool:

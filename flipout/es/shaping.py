@@ -11,14 +11,14 @@ Shaping = Callable[[Tensor], Tensor]
 
 
 def centered_rank(fitness: Tensor) -> Tensor:
-    """From −½ for the worst to ½ for the best; equals share the mean of their ranks, so all equal are all 0."""
+    """(members,): from −½ for the worst to ½ for the best; equals share the mean of their ranks: all equal, all 0."""
     _, place, counts = fitness.unique(return_inverse=True, return_counts=True)
     rank = (counts.cumsum(0) - (counts.to(fitness) + 1) / 2)[place]
     return rank / max(len(fitness) - 1, 1) - 0.5 * (len(fitness) > 1)
 
 
 def z_score(fitness: Tensor) -> Tensor:
-    """Mean 0 and standard deviation 1; all equal are all 0."""
+    """(members,): mean 0 and standard deviation 1; all equal are all 0."""
     centred = fitness - fitness.mean()
     if bool((fitness == fitness[0]).all()):
         return torch.zeros_like(fitness)
@@ -27,7 +27,7 @@ def z_score(fitness: Tensor) -> Tensor:
 
 
 def raw(fitness: Tensor) -> Tensor:
-    """As it is: the paper's update."""
+    """(members,) as it is: the paper's update."""
     return fitness
 
 

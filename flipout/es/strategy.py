@@ -22,11 +22,12 @@ from ..freeze import freeze
 from ..nn.base import Perturbed
 from ..nn.contexts import hold, weighted_sums
 from ..schemes import Scheme, scheme_of
+from ..whole import whole
 from . import checkpoint as files
 from .fleet import Fleet, Local
 from .population import Population, seed_of
 from .records import Generation
-from .settings import Settings, check_whole
+from .settings import Settings
 from .shaping import Shaping, shaped, shaping_of
 
 
@@ -99,8 +100,7 @@ class EvolutionStrategy:
     def ask(self, most: int | None = None) -> list[Population]:
         """This generation in populations of at most `most` members: all draws and then, where they are antithetic, all
         mirror images in the same order."""
-        if most is not None:
-            check_whole("most", most, 1)
+        most = None if most is None else whole("most", most, 1)
         self._std.fill_(self.std)
         if self._began is None:
             self._began = time.perf_counter()
@@ -159,8 +159,7 @@ class EvolutionStrategy:
         `progress` is called after each. The state is saved to the folder `checkpoint` after `every` of them, and at the
         end. Returns the history.
         """
-        check_whole("generations", generations, 0)
-        check_whole("every", every, 1)
+        generations, every = whole("generations", generations, 0), whole("every", every, 1)
         folder = None if checkpoint is None else Path(checkpoint)
         if folder is not None and files.held(folder) and folder.resolve() != self._folder:
             raise RunError(

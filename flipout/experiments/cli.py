@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return commands[command](rest)
     except FlipoutError as error:
-        print(f"flipout: {error}", file=sys.stderr)
+        print(f"flipout {command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def list_experiments(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] not in ("-h", "--help"):
-        raise InvalidArgument(f"flipout list takes no arguments; {' '.join(arguments)!r} given.")
+        raise InvalidArgument(f"takes no arguments; {' '.join(arguments)!r} given. Use: flipout list")
     for experiment in EXPERIMENTS.values():
         costs = "; ".join(f"{preset}: {cost}" for preset, cost in experiment.costs.items())
         print(f"{experiment.name}\n    {experiment.title}\n    {costs}")
@@ -111,7 +111,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     if name not in EXPERIMENTS:
         given = f"there is no experiment {name!r}" if name else "no experiment given"
-        raise InvalidArgument(f"flipout run: {given}; there are {', '.join(EXPERIMENTS)}.")
+        raise InvalidArgument(f"{given}; there are {', '.join(EXPERIMENTS)}. Use: flipout run NAME --preset quick")
     experiment = EXPERIMENTS[name]
     default = experiment.config(_preset(arguments))
     options = tyro.cli(
@@ -138,7 +138,7 @@ def run(arguments: Sequence[str]) -> int:
 def report(arguments: Sequence[str]) -> int:
     options = tyro.cli(Report, prog="flipout report", description="One page of finished runs.", args=list(arguments))
     if not options.runs:
-        raise InvalidArgument("flipout report: expected at least one folder of a finished run: flipout report runs/*")
+        raise InvalidArgument("expected at least one folder of a finished run: flipout report runs/*")
     for folder in options.runs if options.redraw else ():
         redraw(folder)
     write_page(options.runs, options.out)

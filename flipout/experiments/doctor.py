@@ -28,7 +28,7 @@ Finding = tuple[str, str, str]  # of what, which, and what was found
 def doctor(arguments: Sequence[str] = ()) -> int:
     """Print versions, devices, kernels in use and data found; 1 where something that was asked for is not there."""
     if arguments and arguments[0] not in ("-h", "--help"):
-        raise InvalidArgument(f"flipout doctor takes no arguments; {' '.join(arguments)!r} given.")
+        raise InvalidArgument(f"takes no arguments; {' '.join(arguments)!r} given. Use: flipout doctor")
     shown = ""
     for what, which, found in findings():
         print(f"{'' if what == shown else what:10}{which:27}{found}")
@@ -97,7 +97,8 @@ def _place(data_set: registry.DataSet) -> str:
             continue
         held = [file for file in data_set.files if folder is not None and files.held(folder, file)]
         if held:
-            return place if len(held) == len(data_set.files) else f"{place}, {len(held)} of {len(data_set.files)} files"
+            some = "" if len(held) == len(data_set.files) else f", {len(held)} of {len(data_set.files)} files"
+            return f"{place}{some}: {folder}"
     return f"not here: set {files.VARIABLE} to its folder, or let a run download it"
 
 

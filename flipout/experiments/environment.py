@@ -53,5 +53,7 @@ def device_of(name: str) -> torch.device:
         return torch.device(devices[-1])
     devices += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     if name not in devices:
-        raise InvalidArgument(f"--device {name}: there are auto, {', '.join(devices)} here.")
+        raise InvalidArgument(
+            f"--device {name}: there are auto, {', '.join(devices)} here. Use --device auto, or leave it out."
+        )
     return torch.device(name)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,16 +36,18 @@ class Writing:
 
 def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[str, str]:
     """By their weights: "mean", then "draw 0", "draw 1", …; rows without weight noise have only the mean."""
-    table, config = _opened(folder)
+    table, config, started = _opened(folder)
     weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
     there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))
     if row not in [one.name for one in table.rows]:
-        rows = dict.fromkeys(name.partition(".")[0] for name in there)
-        raise InvalidArgument(f"--row {row}: this run has {', '.join(rows) or 'no trained row yet'}.")
+        rows = list(dict.fromkeys(name.partition(".")[0] for name in there))
+        fix = shlex.join(["flipout", "generate", str(folder), "--row", rows[0]] if rows else [*started, "--resume"])
+        raise InvalidArgument(f"--row {row}: this run has {', '.join(rows) or 'no trained row yet'}. Use: {fix}")
     if not weights.exists():
         raise DataError(
             f"{folder} has no weights of row {row} with seed {seed}: expected {weights.name} in its pieces. "
-            f"There are {', '.join(there) or 'none'}; choose by --row and --model, or train it: flipout run --resume."
+            f"There are {', '.join(there) or 'none'}; choose by --row and --model, or train it, with the settings that "
+            f"the run was started with: {shlex.join([*started, '--rows', row, '--seeds', str(seed), '--resume'])}"
         )
     text = data.text(config.text)
     model = table.row(row).model(len(text.vocabulary), config.shape, 0).eval()
@@ -101,8 +104,8 @@ def _prompt(vocabulary: tuple[str, ...], prompt: str, by_word: bool) -> list[int
     return [vocabulary.index(token) for token in [begin, *asked]]
 
 
-def _opened(folder: Path) -> tuple[Table, LanguageConfig]:
-    """The table and the settings of a run."""
+def _opened(folder: Path) -> tuple[Table, LanguageConfig, list[str]]:
+    """The table and the settings of a run, and the command that started it, without its settings."""
     try:
         held = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         experiment = EXPERIMENTS[held["experiment"]]
@@ -113,4 +116,5 @@ def _opened(folder: Path) -> tuple[Table, LanguageConfig]:
     table, preset = getattr(experiment.work, "__self__", None), experiment.config(held["preset"])
     if not isinstance(table, Table) or not isinstance(preset, LanguageConfig):
         raise DataError(f"{folder} is a run of {experiment.name}, which has no language models to write with.")
-    return table, settled(preset, held)
+    started = ["flipout", "run", experiment.name, "--preset", held["preset"], "--out", str(folder)]
+    return table, settled(preset, held), started

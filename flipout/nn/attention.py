@@ -73,6 +73,8 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         for name, t, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
+            if not isinstance(t, Tensor):
+                raise self.no_tensor(t, name)
             if t.dim() not in (2, 3) or t.dim() != query.dim() or t.shape[-1] != width:
                 raise InvalidInput(
                     f"{self.label}: {name} of shape {tuple(t.shape)}; expected "
@@ -84,7 +86,9 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
         if key.shape[:-1] != value.shape[:-1] or key.shape[batch] != query.shape[batch]:
             raise InvalidInput(
                 f"{self.label}: query, key and value of shapes {tuple(query.shape)}, {tuple(key.shape)} and "
-                f"{tuple(value.shape)}; expected one batch size, and keys and values of one length."
+                f"{tuple(value.shape)}; expected one batch size, in dimension {0 if self.batch_first else 1} as "
+                f"batch_first={self.batch_first} has it, and keys and values of one length. For "
+                f"{'(L, N, …)' if self.batch_first else '(N, L, …)'} make it with batch_first={not self.batch_first}."
             )
 
     def _project(self, noise: Perturbations, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -49,6 +49,23 @@ def own_parameter(layer: nn.Module, name: str) -> nn.Parameter | None:
     return layer.get_submodule(owner)._parameters.get(local)
 
 
+def check_module(model: Any) -> None:
+    """Refuse what is given in place of a model."""
+    if not isinstance(model, nn.Module):
+        given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise InvalidArgument(
+            f"{given} given; expected an nn.Module: the model itself, not its class or its parameters(). Of a list of "
+            "layers, make one: nn.Sequential(*layers)."
+        )
+
+
+def check_distribution(given: Any) -> None:
+    """Refuse what is no noise: a name, a number, or the class of one."""
+    if not isinstance(given, Distribution):
+        made = f"flipout.{given.__name__}(…)" if isinstance(given, type) else "flipout.Gaussian(0.1)"
+        raise InvalidArgument(f"distribution={given!r}: expected a Distribution, such as {made}.")
+
+
 def check_fit(distribution: Distribution, parameter: Tensor, label: str) -> None:
     if parameter.is_complex():
         raise Unsupported(f"{label}: a Parameter of dtype {parameter.dtype}; only real Parameters can be perturbed.")
@@ -111,6 +128,7 @@ class Perturbed(nn.Module):
                 f"flipout.nn.{label}(…) without its noise. Name it: "
                 f"flipout.nn.{label}(…, distribution=flipout.Gaussian(0.1))."
             )
+        check_distribution(distribution)
         super().__init__(*args, **kwargs)
         self.check_options(self, label)
         chosen = self.chosen_by_default if where is None else matcher(where)
@@ -242,6 +260,10 @@ class Perturbed(nn.Module):
         root, keys = plan.roots[-1]
         return root.take(device), keys, device
 
+    def no_tensor(self, given: Any, what: str = "input") -> InvalidInput:
+        """A refusal, where an array or a list is given."""
+        return InvalidInput(f"{self.label}: {what} of {type(given)}; expected a tensor: torch.as_tensor({what}).")
+
     def rows_first(self, x: Tensor, inner: int) -> tuple[Tensor, int | None]:
         """x with the example's dimension first, and where that was; None for a single example without one.
 
@@ -268,7 +290,7 @@ class Perturbed(nn.Module):
     def compute_dtype(self, x: Tensor, weight: Tensor, what: str = "input") -> torch.dtype:
         """autocast's dtype, or that of input and weight, which have to agree."""
         if not isinstance(x, Tensor):
-            raise InvalidInput(f"{self.label}: {what} of {type(x)}; expected a tensor.")
+            raise self.no_tensor(x, what)
         kind = x.device.type
         if x.is_floating_point() and torch.is_autocast_enabled(kind) and torch.float64 not in (x.dtype, weight.dtype):
             return torch.get_autocast_dtype(kind)

@@ -11,18 +11,17 @@ from torch import Tensor, nn
 from ..draw import Draw, from_seed
 from ..errors import NoExampleWeights, NotPerturbed, WeightReused
 from ..schemes import LocalReparam, Scheme, scheme_of
-from .base import Perturbed
+from .base import Perturbed, check_module
 from .perturbations import Perturbations
 from .plan import Keys, Plan, parameter_key
 from .root import Root, Span
 
 
-def perturbed_layers(model: nn.Module) -> dict[str, Perturbed]:
+def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distribution)") -> dict[str, Perturbed]:
+    check_module(model)
     layers = {name: module for name, module in model.named_modules() if isinstance(module, Perturbed)}
     if not layers:
-        raise NotPerturbed(
-            f"{type(model).__name__} has no perturbed layers. Convert it first: flipout.perturb(model, distribution)."
-        )
+        raise NotPerturbed(f"{type(model).__name__} has no perturbed layers. Convert it first: {fix}.")
     return layers
 
 
@@ -58,7 +57,7 @@ def hold(
     group: int | None = None,
     antithetic: bool = False,
 ) -> Iterator[None]:
-    """One draw for every call inside, in training and in eval mode.
+    """One draw for every call inside, in training and in eval mode. A seed is a number, or a tensor of shape ().
 
     With `seed` it can be replayed anywhere; `first` is the index of the batch's first example (chunks and ranks of one
     batch), `rows` the number of rows of an example, `group` the number of examples that share one ΔŴ (overriding the

@@ -21,6 +21,8 @@ class _Convolution(Perturbed):
         """The input with a batch dimension, and whether it came with one."""
         layer: Any = self
         spatial = len(layer.kernel_size)
+        if not isinstance(input, Tensor):
+            raise self.no_tensor(input)
         if input.dim() not in (spatial + 1, spatial + 2) or input.shape[-spatial - 1] != layer.in_channels:
             raise InvalidInput(
                 f"{self.label}: input of shape {tuple(input.shape)}; expected (N, {layer.in_channels}, …) with "

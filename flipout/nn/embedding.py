@@ -111,6 +111,8 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
 
 def check_index(layer: Perturbed, input: Tensor) -> Tensor:
     """The indices in int64, as the counters of noise need them."""
+    if not isinstance(input, Tensor):
+        raise layer.no_tensor(input)
     if input.dtype not in (torch.int64, torch.int32):
         raise InvalidInput(f"{layer.label}: indices of dtype {input.dtype}; expected int64 or int32: x.long().")
     return input.long()

@@ -17,6 +17,8 @@ class Linear(Perturbed, nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         if not self.noisy:
             return nn.Linear.forward(self, input)
+        if not isinstance(input, Tensor):
+            raise self.no_tensor(input)
         if input.dim() == 0 or input.shape[-1] != self.in_features:
             raise InvalidInput(
                 f"{self.label}: input of shape {tuple(input.shape)}; expected (…, {self.in_features}): its last "

@@ -33,6 +33,8 @@ class _Norm(Perturbed):
     def check_dtype(self, input: Tensor) -> None:
         """As torch, float32 Parameters take half precision too."""
         layer: Any = self
+        if not isinstance(input, Tensor):
+            raise self.no_tensor(input)
         if input.dtype not in (torch.bfloat16, torch.float16) or layer.weight.dtype != torch.float32:
             self.compute_dtype(input, layer.weight)
 
@@ -115,8 +117,8 @@ class _BatchNorm(_OverChannels):
         if not self.noisy:
             return super().forward(input)
         layer: Any = self
-        layer._check_input_dim(input)
         self.check(input, layer.num_features)
+        layer._check_input_dim(input)
         # torch's own bookkeeping: an exponential average, or a cumulative one where momentum is None.
         factor = 0.0 if layer.momentum is None else layer.momentum
         if self.training and layer.track_running_stats and layer.num_batches_tracked is not None:

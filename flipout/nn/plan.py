@@ -40,7 +40,7 @@ class Plan:
     @property
     def sampled(self) -> bool:
         """Whether a `hold` or a `sampling` asks for noise, now or in the forward that is recomputed."""
-        return bool(self._open())
+        return len(self._open()) > 0
 
     def _open(self) -> list[Span]:
         """The innermost first."""

@@ -81,6 +81,8 @@ class Recurrent(_Stepping, nn.RNNBase):
         return sequences.outputs(y.to(dtype)), last if self.several_states else last[0]
 
     def _check_input(self, input: Tensor | PackedSequence) -> None:
+        if not isinstance(input, (Tensor, PackedSequence)):
+            raise self.no_tensor(input)
         data, dims = (input.data, (2,)) if isinstance(input, PackedSequence) else (input, (2, 3))
         if data.dim() not in dims or data.shape[-1] != self.input_size:
             layout = f"(N, time, {self.input_size})" if self.batch_first else f"(time, N, {self.input_size})"
@@ -210,6 +212,8 @@ class RecurrentCell(_Stepping, nn.RNNCellBase):
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         if not self.noisy:
             return self.torch_type.forward(self, input, hx)
+        if not isinstance(input, Tensor):
+            raise self.no_tensor(input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             raise InvalidInput(
                 f"{self.label}: input of shape {tuple(input.shape)}; expected (N, {self.input_size}), or "

@@ -105,7 +105,7 @@ def flipped(
     return op.apply(x, mean, bias) + flip(p, r, op.out_dim)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Straight:
     """apply(x, W) with one weight for all rows, for many inputs."""
 
@@ -117,7 +117,7 @@ class Straight:
         return self.op.apply(x, self.weight, self.bias)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Flipped:
     """`flipped` with what a draw decides at hand, for many inputs."""
 

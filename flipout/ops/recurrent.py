@@ -66,7 +66,7 @@ class RNN(Cell):
         return ((x + h).tanh() if self.nonlinearity == "tanh" else (x + h).relu(),)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scan:
     """One layer in one direction. `alive` is (time, N, 1): where a sequence has ended, its state stays as it is."""
 

@@ -26,7 +26,7 @@ class EmbeddingDropout(nn.Embedding):
 
 
 def embedding_dropout(embedding: nn.Embedding, words: Tensor, p: float, training: bool = True) -> Tensor:
-    """`embedding(words)` with the rows dropped as `EmbeddingDropout` drops them."""
+    """`embedding(words)`, (…, features), with the rows dropped as `EmbeddingDropout` drops them."""
     (p,) = probabilities(embedding, p=p)
     return _dropped(embedding(words), embedding, words, p, training)
 

@@ -27,11 +27,11 @@ class Scheme(ABC):
 
     @abstractmethod
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        """op's output for x, each example under its own weight; the bias is added as it is."""
+        """op's output (N, …) for x (N, …), each example under its own weight; the bias is added as it is."""
 
     @abstractmethod
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
-        """`product` for many inputs, one after the other, under one draw: what it decides is made once."""
+        """`product` for many inputs (N, …), one after the other, under one draw: what it decides is made once."""
 
     @abstractmethod
     def vector(self, p: Perturbation) -> Tensor:
@@ -39,7 +39,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        """y plus each example's own bias over dimension `dim`; where nothing is differentiated, in the memory of y."""
+        """y (N, …) plus each example's own bias over dimension `dim`, in y's memory where nothing is differentiated."""
 
     @abstractmethod
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:

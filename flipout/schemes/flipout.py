@@ -11,10 +11,11 @@ from torch import Tensor
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draw import runs
-from ..errors import AsymmetricDistribution, InvalidArgument
+from ..errors import AsymmetricDistribution
 from ..ops.base import Op
 from ..perturbation import Perturbation
 from ..random import transformed
+from ..whole import whole
 from .base import Product, Scheme, added, at_once, outer_sum, watched, wide
 from .product import FlippedProduct, Spec
 from .quantised import QuantisedProduct, check_dtype, serves
@@ -35,9 +36,9 @@ class Flipout(Scheme):
     name = "flipout"
 
     def __post_init__(self) -> None:
-        if self.group is not None and (not isinstance(self.group, int) or self.group < 1):
-            raise InvalidArgument(f"Flipout(group={self.group!r}): expected a number of examples ≥ 1, or None for all.")
-
+        if self.group is not None:
+            group = whole("group", self.group, 1, of="Flipout", more=" of examples, or None for all.")
+            object.__setattr__(self, "group", group)
         check_dtype(self.perturbation_dtype)
 
     def check(self, distribution: Distribution, what: str) -> None:
@@ -92,7 +93,7 @@ class Flipout(Scheme):
         return p.mean + self._delta_of_each(p) * flips
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
-        """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S."""
+        """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S, of the Parameter's shape."""
         coefficients = wide(coefficients, p)
         if groups == 1 and p.parameter.dim() == 2:
             kernel, *about = self._kernel("weighted_groups", p.parameter, p, None, 1)

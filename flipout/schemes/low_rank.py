@@ -10,9 +10,10 @@ from ..backend import chosen
 from ..distributions.base import Distribution
 from ..distributions.gaussian import Gaussian
 from ..draw import runs
-from ..errors import InvalidArgument, NotLowRank
+from ..errors import NotLowRank
 from ..ops.base import Op, apply_once
 from ..perturbation import Perturbation
+from ..whole import whole
 from .base import Product, Scheme, at_once, outer_sum, watched, wide
 from .independent import Independent
 
@@ -30,8 +31,7 @@ class LowRank(Scheme):
     name = "low_rank"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rank, int) or isinstance(self.rank, bool) or self.rank < 1:
-            raise InvalidArgument(f"LowRank(rank={self.rank!r}): expected a rank ≥ 1.")
+        object.__setattr__(self, "rank", whole("rank", self.rank, 1, of="LowRank"))
 
     def check(self, distribution: Distribution, what: str) -> None:
         if not isinstance(distribution, Gaussian) or (isinstance(distribution.std, Tensor) and distribution.std.dim()):
@@ -73,7 +73,7 @@ class LowRank(Scheme):
         return p.mean + (left @ right.flatten(2)).view(p.examples, *p.parameter.shape)
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
-        """A diag(F) B over all examples and ranks at once, as one product."""
+        """A diag(F) B over all examples and ranks at once, as one product of the Parameter's shape."""
         if groups is None:
             return Independent().weighted(p, groups, coefficients)
         coefficients, shape = wide(coefficients, p), p.parameter.shape

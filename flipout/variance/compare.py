@@ -22,9 +22,9 @@ class Estimate(Protocol):
 class Comparison:
     """Welch's t test of two independent estimates."""
 
-    difference: float
-    error: float
-    freedom: float
+    difference: float  # first − second
+    error: float  # its standard error
+    freedom: float  # degrees of freedom of that
     p_greater: float  # of a difference at least as large, were the first not greater than the second
     p: float  # of a difference at least as far from 0, were they equal
 

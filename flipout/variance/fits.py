@@ -30,17 +30,17 @@ class Fit:
     An interval is a ± t · a_error, with Student's t of a_freedom degrees of freedom (Satterthwaite's approximation).
     """
 
-    parameter: str
-    scheme: str
-    a: float
-    a_error: float
-    b: float
-    b_error: float
+    parameter: str  # its name
+    scheme: str  # its name
+    a: float  # what no batch size takes away
+    a_error: float  # standard error of a
+    b: float  # what falls as 1 / N
+    b_error: float  # standard error of b
     chi2: float  # weighted squares of the residuals; `freedom` is what the errors make one expect
-    freedom: int
+    freedom: int  # batch sizes − 2
     p: float  # of a chi2 at least as large, were the form exact
-    a_freedom: float
-    b_freedom: float
+    a_freedom: float  # degrees of freedom of a_error
+    b_freedom: float  # degrees of freedom of b_error
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Slope:
     """Of log variance against log N by plain least squares, with its 90 % interval; for a curve that bends, a mean
     slope, which the batch sizes alone decide."""
 
-    parameter: str
-    scheme: str
-    value: float
-    error: float
-    low: float
-    high: float
+    parameter: str  # its name
+    scheme: str  # its name
+    value: float  # −1 where the variance falls as 1 / N
+    error: float  # its standard error
+    low: float  # of the interval
+    high: float  # of the interval
 
 
 @dataclass(frozen=True)

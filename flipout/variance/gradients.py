@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..capture import Captured
 from ..errors import InvalidArgument
 from ..nn.contexts import hold, perturbed_layers
+from ..whole import whole
 
 Loss = Callable[[Any, Tensor], Tensor]
 Batches = tuple[Tensor, Tensor] | Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
@@ -205,9 +206,7 @@ def sampler(
 ) -> Sampler:
     if generator is None:
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
-    for name, value in (("sub_batch", sub_batch), ("at_once", at_once)):
-        if value is not None and value < 1:
-            raise InvalidArgument(f"{name}={value}: expected a number ≥ 1.")
+    sub_batch, at_once = whole("sub_batch", sub_batch, 1), None if at_once is None else whole("at_once", at_once, 1)
     made = Sampler(model, loss, data, generator, sub_batch, at_once)
     _check_loss(made)
     return made

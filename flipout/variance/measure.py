@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..errors import InvalidArgument
 from ..nn.contexts import using
 from ..schemes import Scheme, scheme_of
+from ..whole import whole
 from .gradients import Batches, Gradients, Loss, Point, sampler
 from .records import Measurements, Record, interval
 
@@ -75,26 +76,25 @@ def measure(
 ) -> Measurements:
     """The gradient variance of a perturbed model, frozen as it is, at each batch size under each scheme.
 
-    `loss(output, target)` is the mean over its batch. `data` is (inputs, targets), drawn from with replacement, or a
-    function (size, generator) → (inputs, targets). Each estimate takes `draws` fresh batches and draws; `repeats`
-    estimates give the 90 % t interval. Batches above `sub_batch` are accumulated, so memory does not grow with them;
-    their sub-batches share one base unless `bases` says otherwise. `repeats` and `bases` may depend on the batch size.
-    Small batches are measured many draws at a time by `vmap`, `at_once` of them at most: 1 for a model that cannot.
-    `progress` wraps the list of (scheme, batch size, repeat) that is gone through, as `tqdm` or `rich`'s `track` would.
-    `split` also measures the data and estimation terms of the paper's equation (6), by two draws on each batch.
+    `loss(output, target)` is the mean over its batch, of shape (). `data` is (inputs, targets), drawn from with
+    replacement, or a function (size, generator) → (inputs, targets). Each estimate takes `draws` fresh batches and
+    draws; `repeats` estimates give the 90 % t interval. Batches above `sub_batch` are accumulated, so memory does not
+    grow with them; their sub-batches share one base unless `bases` says otherwise. `repeats` and `bases` may depend on
+    the batch size. Small batches are measured many draws at a time by `vmap`, `at_once` of them at most: 1 for a model
+    that cannot. `progress` wraps the list of (scheme, batch size, repeat) that is gone through, as `tqdm` or `rich`'s
+    `track` would. `split` also measures the data and estimation terms of the paper's equation (6), by two draws on each
+    batch.
     """
-    if draws < 2:
-        raise InvalidArgument(f"draws={draws}: a variance needs at least 2.")
+    draws = whole("draws", draws, 2, more=": a variance needs them.")
     source = sampler(model, loss, data, generator, sub_batch, at_once)
-    repeats_at, bases_at = ((value if callable(value) else lambda _, value=value: value) for value in (repeats, bases))
+    bases_at = bases if callable(bases) else lambda _: bases
     for name, listed in (("batch_sizes", batch_sizes), ("schemes", schemes)):
         if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed or len(set(listed)) < len(listed):
             raise InvalidArgument(f"{name}={listed!r}: expected a list, not empty, and nothing in it twice.")
-    for size in batch_sizes:
-        if not isinstance(size, int) or size < 1 or repeats_at(size) < 1:
-            raise InvalidArgument(f"batch size {size} with {repeats_at(size)} repeats: expected at least 1 of each.")
+    sizes = [whole("batch_size", size, 1) for size in batch_sizes]
+    times = {size: whole("repeats", repeats(size) if callable(repeats) else repeats, 1) for size in sizes}
     ways = [scheme_of(scheme) for scheme in schemes]
-    steps = ((scheme, size, i) for scheme in ways for size in batch_sizes for i in range(repeats_at(size)))
+    steps = ((scheme, size, i) for scheme in ways for size in sizes for i in range(times[size]))
     records, estimates, point = [], [], None
     for scheme, size, i in progress(list(steps)):
         if i == 0:
@@ -102,7 +102,7 @@ def measure(
         assert point is not None
         with using(model, scheme=scheme):
             estimates.append(_estimate(point, draws, split))
-        if i + 1 == repeats_at(size):
+        if i + 1 == times[size]:
             point.gradients.close()
             records += _records(scheme, size, draws, bases_at(size), estimates)
     return Measurements(records)

@@ -32,18 +32,18 @@ def interval(values: Iterable[float], level: float = 0.9) -> tuple[float, float,
 class Record:
     """The gradient variance of one Parameter (or gate), averaged over its entries, and its 90 % interval."""
 
-    parameter: str
-    scheme: str
-    batch_size: int
-    variance: float
-    error: float
-    low: float
-    high: float
-    draws: int
-    repeats: int
-    bases: int = 1
+    parameter: str  # its name
+    scheme: str  # its name
+    batch_size: int  # N
+    variance: float  # the mean over the repeats
+    error: float  # its standard error
+    low: float  # of the interval
+    high: float  # of the interval
+    draws: int  # gradients in each repeat
+    repeats: int  # independent estimates
+    bases: int = 1  # ΔŴ in a batch
     data_term: float | None = None  # of the paper's equation (6); None where it was not asked for
-    estimation_term: float | None = None
+    estimation_term: float | None = None  # likewise
 
     @property
     def value(self) -> float:

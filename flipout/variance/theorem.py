@@ -19,9 +19,9 @@ from .records import interval
 class Term:
     """An estimate, its standard error, and the degrees of freedom of that."""
 
-    value: float
-    error: float
-    freedom: float = math.inf
+    value: float  # the estimate
+    error: float  # its standard error
+    freedom: float = math.inf  # degrees of freedom of that
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Decomposition:
     """α is the variance of one example's gradient; β the covariance between examples that r and s make when shared;
     γ the covariance that ΔŴ makes, which flipout does not remove."""
 
-    parameter: str
-    alpha: Term
-    beta: Term
-    gamma: Term
+    parameter: str  # its name
+    alpha: Term  # α
+    beta: Term  # β
+    gamma: Term  # γ
     both: Term  # β + γ, whose errors are not independent
 
     def predict(self, scheme: str, batch_size: int, bases: int = 1) -> Term:
@@ -70,9 +70,10 @@ def decompose(
 ) -> list[Decomposition]:
     """Unbiased estimates of α, β, γ for each Parameter of a perturbed model, frozen as it is.
 
-    α is the variance over `examples` single examples. β + γ and γ are covariances between two separate batches of
-    `batch_size` examples: of their mean gradients under one weight for both, and under one ΔŴ with signs of its own for
-    every example. Each is the mean over `pairs` of batches of a product, less the product with another ΔŴ.
+    `loss`, of shape (), and `data` are those of `measure`. α is the variance over `examples` single examples. β + γ and
+    γ are covariances between two separate batches of `batch_size` examples: of their mean gradients under one weight
+    for both, and under one ΔŴ with signs of its own for every example. Each is the mean over `pairs` of batches of a
+    product, less the product with another ΔŴ.
     """
     if pairs < 2 or examples < 40:
         raise InvalidArgument(f"pairs={pairs}, examples={examples}: standard errors need at least 2 and 40.")

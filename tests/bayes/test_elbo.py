@@ -1,6 +1,7 @@
 """ELBO: the loss is what a hand computation gives, and the same however a batch is split."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -319,7 +320,7 @@ def test_more_examples_than_data_is_worth_a_warning() -> None:
 def test_a_model_without_priors_is_refused_at_once() -> None:
     with pytest.raises(errors.NoPrior):
         ELBO(flipout.perturb(nn.Linear(4, 3), flipout.MeanField()), "categorical", num_data=5)
-    with pytest.raises(errors.NotPerturbed):
+    with pytest.raises(errors.NotPerturbed, match=r"MeanField\(prior="):
         ELBO(nn.Linear(4, 3), "categorical", num_data=5)
 
 
@@ -327,6 +328,40 @@ def test_a_loss_is_no_likelihood() -> None:
     model = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()))
     with pytest.raises(errors.InvalidArgument, match="would be maximised"):
         ELBO(model, nn.CrossEntropyLoss(reduction="none"), num_data=5)
+    each = partial(F.cross_entropy, reduction="none")
+    for loss in (
+        each,
+        partial(each, label_smoothing=0.1),
+        partial(F.mse_loss, reduction="none"),
+        partial(nn.MSELoss()),
+    ):
+        with pytest.raises(errors.InvalidArgument, match=r"would be maximised.*minus that loss"):
+            ELBO(model, loss, num_data=5)
+
+
+def test_a_function_of_whole_targets_returns_log_probabilities() -> None:
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(output, target, reduction="none")
+
+    model = bayesian()
+    with pytest.raises(
+        errors.InvalidInput, match=r"values up to .* dtype torch\.int64; expected log-prob.*Negate a loss"
+    ):
+        ELBO(model, loss, num_data=500)(X, Y)
+    ELBO(model, loss, num_data=500, check=False)(X, Y)
+    given = ELBO(model, lambda output, target: -loss(output, target), num_data=500)
+    named = ELBO(model, "categorical", num_data=500)
+    with flipout.hold(model, seed=3):
+        torch.testing.assert_close(given(X, Y).loss, named(X, Y).loss)
+
+
+def test_a_density_may_be_above_1() -> None:
+    narrow = Gaussian(torch.tensor(0.01, dtype=torch.float64))
+    model = flipout.perturb(nn.Linear(4, 1).double(), flipout.MeanField(std=1e-4, prior=Normal()))
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    assert ELBO(model, narrow, num_data=500)(X, torch.zeros(12, 1).long()).log_likelihood > 0
+    assert ELBO(model, narrow.log_prob, num_data=500)(X, torch.zeros(12, 1)).log_likelihood > 0
 
 
 @pytest.mark.parametrize("given", [(1, 0), "0", -1, True])

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flipout.bayes import evaluate, ood_auroc, reliability, selective
-from flipout.errors import InvalidInput
+from flipout.bayes import Prediction, evaluate, ood_auroc, reliability, selective
+from flipout.errors import InvalidArgument, InvalidInput
 from tests.statistics import assert_mean
 
 P = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
@@ -120,8 +120,17 @@ def test_bad_probabilities(probabilities: Tensor, target: Tensor, message: str) 
         evaluate(probabilities, target)
 
 
+def test_what_is_no_tensor() -> None:
+    prediction = Prediction(P, P, P, P, P, None, None, 1, 1)
+    for score in (evaluate, reliability):
+        with pytest.raises(InvalidInput, match=r"probabilities of .*Prediction'>; expected a tensor: give its \.mean"):
+            score(prediction, Y)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(InvalidInput, match=r"targets of <class 'list'>; expected a tensor: torch\.as_tensor"):
+            score(P, Y.tolist())  # pyright: ignore[reportArgumentType]
+
+
 def test_bad_numbers() -> None:
-    with pytest.raises(InvalidInput, match="bins=0"):
+    with pytest.raises(InvalidArgument, match=r"bins=0\): expected a whole number ≥ 1"):
         reliability(P, Y, bins=0)
     with pytest.raises(InvalidInput, match="2 uncertainties and 3 answers"):
         selective(torch.zeros(2), torch.ones(3))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.bayes import likelihoods, predict
+from flipout.bayes import ELBO, likelihoods, predict
 from tests.bayes.test_predictive import NOISE, X, bayesian, same
 from tests.networks import mlp
 
@@ -42,8 +42,10 @@ def test_bad_input(change: dict[str, Any], error: type[Exception], message: str)
 
 
 def test_models_that_do_not_fit() -> None:
-    with pytest.raises(errors.NotPerturbed, match="no perturbed layers"):
+    with pytest.raises(errors.NotPerturbed, match=r"no perturbed layers.*MeanField\(prior="):
         predict(mlp(), X)
+    with pytest.raises(errors.InvalidArgument, match=r"expected the model, not its loss: predict\(elbo\.model, x\)"):
+        predict(ELBO(bayesian(flipout.MeanField(prior=flipout.bayes.Normal())), "categorical", num_data=5), X)
     lstm = flipout.perturb(nn.LSTM(4, 3), NOISE)
     with pytest.raises(errors.InvalidInput, match="the model returned <class 'tuple'> for 96 rows"):
         predict(lstm, torch.randn(2, 3, 4), batch_dim=1)
@@ -52,6 +54,15 @@ def test_models_that_do_not_fit() -> None:
         predict(flat, X.float())
     with pytest.raises(errors.InvalidArgument, match=r"level=1\.5"):
         predict(bayesian(), X).interval(1.5)
+
+
+def test_the_shape_that_was_given_is_named() -> None:
+    with pytest.raises(
+        errors.InvalidInput, match=r"shape \(4,\) given, 4 examples.*x\.unsqueeze\(0\).*input of shape \(128,\)"
+    ):
+        predict(bayesian(), X[0])
+    with pytest.raises(errors.InvalidInput, match=r"shape \(5, 3\) given, 5 examples in dimension 0; 32 samples.*said"):
+        predict(bayesian(), X[:, :3])
 
 
 class TimeMajor(nn.Module):

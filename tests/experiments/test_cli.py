@@ -132,9 +132,10 @@ def test_a_broken_claim_of_theory_is_status_1(capsys):
     ("command", "says"),
     [
         ("walk", "there is no command 'walk'"),
-        ("list all", "takes no arguments; 'all' given"),
-        ("run", "no experiment given; there are variance-fc"),
-        ("run tyo", "there is no experiment 'tyo'; there are variance-fc"),
+        ("list all", "flipout list: takes no arguments; 'all' given"),
+        ("doctor all", "flipout doctor: takes no arguments; 'all' given"),
+        ("run", "flipout run: no experiment given; there are variance-fc"),
+        ("run tyo", "flipout run: there is no experiment 'tyo'; there are variance-fc"),
         ("run --preset smoke toy", "there is no experiment '--preset'"),
         ("run toy --preset huge", "toy has no preset 'huge': use one of smoke, quick, paper"),
         ("run toy --preset", "--preset"),
@@ -221,7 +222,7 @@ def test_the_command_itself(here):
     command = [sys.executable, "-m", "flipout.experiments", "report"]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("flipout: flipout report: expected at least one folder")
+    assert ended.stderr.startswith("flipout report: expected at least one folder")
 
 
 def test_a_reader_may_leave() -> None:

@@ -39,8 +39,8 @@ def test_data_that_is_there_or_half_there(monkeypatch: pytest.MonkeyPatch, tmp_p
         path.touch()
     monkeypatch.setenv(files.VARIABLE, str(tmp_path / "data"))
     found = {which: what for area, which, what in doctor.findings() if area == "data"}
-    assert found["MNIST"] == "the folder in FLIPOUT_DATA"
-    assert found["CIFAR-10"] == "the folder in FLIPOUT_DATA, 1 of 6 files"
+    assert found["MNIST"] == f"the folder in FLIPOUT_DATA: {tmp_path / 'data'}"
+    assert found["CIFAR-10"] == f"the folder in FLIPOUT_DATA, 1 of 6 files: {tmp_path / 'data'}"
 
 
 def test_a_folder_that_is_not_there_is_status_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

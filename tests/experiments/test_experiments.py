@@ -172,5 +172,5 @@ def test_devices_are_those_that_are_here():
     assert device_of("cpu") == torch.device("cpu")
     assert device_of("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     for name in ("banana", "meta", "cuda:99", "", "cpu:0"):
-        with pytest.raises(InvalidArgument, match=f"--device {name}: there are auto, cpu.* here"):
+        with pytest.raises(InvalidArgument, match=f"--device {name}: there are auto, cpu.* here. Use --device auto"):
             device_of(name)

@@ -1,5 +1,7 @@
 """flipout generate: text from the models of a run."""
 
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,8 @@ def test_rows_without_weight_noise_have_only_a_mean(folder, capsys):
     ("words", "says"),
     [
         (["--row", "flipout", "--model", "3"], "There are flipout.0, unregularised.0; choose by --row and --model"),
-        (["--row", "wd"], "--row wd: this run has flipout, unregularised"),
+        (["--row", "flipout", "--model", "3"], "--rows flipout --seeds 3 --resume"),
+        (["--row", "wd"], "--row wd: this run has flipout, unregularised. Use: flipout generate"),
         (["--row", "flipout", "--prompt", "λ"], "--prompt: 'λ' is not among the"),
         (["--row", "flipout", "--length", "0"], "length=0: expected at least 1"),
     ],
@@ -59,6 +62,19 @@ def test_what_is_not_there_is_refused(folder, capsys, words, says):
         status = refused.code
     assert status == 2
     assert says in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_the_line_that_is_given_generates(folder, capsys):
+    assert main(["generate", str(folder), "--row", "wd"]) == 2
+    line = shlex.split(capsys.readouterr().err.partition("Use: flipout ")[2])
+    assert main([*line, "--length", "5"]) == 0
+
+
+def test_a_run_without_weights_says_how_it_is_trained(folder, tmp_path, capsys):
+    shutil.copy(folder / "config.json", tmp_path)
+    assert main(["generate", str(tmp_path), "--row", "wd"]) == 2
+    line = f"flipout run ptb-char --preset smoke --out {tmp_path} --resume"
+    assert f"no trained row yet. Use: {line}" in capsys.readouterr().err
 
 
 def test_other_folders_are_refused(tmp_path, capsys):

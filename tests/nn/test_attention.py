@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import flipout
+from flipout import errors
 from tests.oracles import Case, Draws, check, draws, offsets, tensor
 
 HEADS, WIDTH = 2, 4
@@ -123,3 +124,27 @@ def test_local_reparameterisation_of_tokens_is_refused() -> None:
         layer(x, x, x)
     with flipout.using(layer, scheme=flipout.LocalReparam(per_position=True)):
         assert layer(x, x, x)[0].isfinite().all()
+
+
+def test_tensors_in_the_other_layout() -> None:
+    for first, fix in ((False, True), (True, False)):
+        layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, batch_first=first, distribution=flipout.Gaussian(0.3))
+        query, key = (torch.randn((2, n, WIDTH) if fix else (n, 2, WIDTH)) for n in (5, 7))
+        with pytest.raises(
+            errors.InvalidInput, match=rf"one batch size, in dimension {int(fix)} .* make it with batch_first={fix}"
+        ):
+            layer(query, key, key)
+
+
+def test_tensors_in_the_other_layout_after_a_linear_layer() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.attention = nn.Linear(WIDTH, WIDTH), nn.MultiheadAttention(WIDTH, HEADS)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.fc(x)
+            return self.attention(x, x, x)[0]
+
+    with pytest.raises(errors.ExampleCount, match=r"has 5 examples, but this draw has 2 .*batch_first=…"):
+        flipout.perturb(Block(), flipout.Gaussian(0.3))(torch.randn(2, 5, WIDTH))

@@ -84,7 +84,7 @@ def test_one_standard_deviation_for_the_whole_parameter(noise: flipout.Distribut
 
 @pytest.mark.parametrize("rank", [0, -1, 1.5, True])
 def test_bad_rank(rank: Any) -> None:
-    with pytest.raises(errors.InvalidArgument, match="expected a rank ≥ 1"):
+    with pytest.raises(errors.InvalidArgument, match=r"LowRank\(rank=.*\): expected a whole number ≥ 1"):
         flipout.LowRank(rank)
 
 

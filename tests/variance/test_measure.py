@@ -84,14 +84,17 @@ def test_a_model_on_tensors_with_several_parameters() -> None:
 def test_bad_arguments() -> None:
     for options, message in (
         ({"draws": 1}, "draws=1"),
-        ({"batch_sizes": [0]}, "batch size 0"),
+        ({"batch_sizes": [0]}, "batch_size=0: expected a whole number ≥ 1"),
+        ({"batch_sizes": [True]}, "batch_size=True"),
+        ({"repeats": 0}, "repeats=0: expected a whole number ≥ 1"),
+        ({"draws": 2.0}, r"draws=2\.0: expected a whole number ≥ 2: a variance needs them"),
         ({"bases": 3}, "bases=3"),
         ({"sub_batch": 0}, "sub_batch=0"),
         ({"at_once": 0}, "at_once=0"),
         ({"schemes": "flipout"}, "schemes='flipout': expected a list"),
         ({"schemes": []}, "not empty"),
         ({"batch_sizes": [4, 4]}, "nothing in it twice"),
-        ({"batch_sizes": [1.5]}, "batch size 1.5"),
+        ({"batch_sizes": [1.5]}, "batch_size=1.5: expected a whole number ≥ 1"),
         ({"model": nn.Linear(3, 1)}, "perturb"),
     ):
         with pytest.raises(flipout.errors.FlipoutError, match=message):

@@ -216,7 +216,8 @@ def test_the_softplus_is_exact_and_a_nan_stays_one() -> None:
         made = sample_of(noise, rho, start, tuple(rho.shape), torch.float32)
         gone = sample_of(noise, torch.full_like(rho, torch.nan), start, tuple(rho.shape), torch.float32)
     expected = torch.nn.functional.softplus(rho.double()) * plain.double()
-    assert ((made.double() - expected).abs() <= 2.0**-21 * expected.abs()).all()
+    # A GPU's exponential and division are off by 2 units in the last place, its logarithm by 1, three products by ½.
+    assert ((made.double() - expected).abs() <= 2.0**-20 * expected.abs()).all()
     assert gone.isnan().all()
 
 
