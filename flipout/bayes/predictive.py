@@ -155,7 +155,9 @@ class _Fold:
                 "flipout.bayes.likelihoods, or None for the output itself."
             )
         self.model, self.x, self.group, self.layer = model, x if isinstance(x, tuple) else (x,), group, layers[0]
-        self.batch_dim, self.out_dim = (batch_dim, batch_dim) if isinstance(batch_dim, int) else batch_dim
+        pair = batch_dim if isinstance(batch_dim, tuple) and len(batch_dim) == 2 else (batch_dim, batch_dim)
+        told = " of the examples, or a pair: that in the inputs and that in the output."
+        self.batch_dim, self.out_dim = (whole("batch_dim", dim, 0, of="predict", more=told) for dim in pair)
         self.likelihood = _moved(self.likelihood, self.out_dim)
         self.inputs = self._count()
         # Flipping needs symmetry. Without it every sample forms its weights, so all inputs share them.

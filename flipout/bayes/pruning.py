@@ -44,8 +44,9 @@ class PruningCurve:
 @torch.no_grad()
 def signal_to_noise(model: nn.Module) -> dict[str, Tensor]:
     """Parameter → |W̄| / σ of each weight, of its shape; infinite for a padding row, which has no posterior."""
+    found = posteriors(model)
     refuse_shards(model, "signal_to_noise", GATHER)
-    return {posterior.name: _ratio(posterior) for posterior in posteriors(model)}
+    return {posterior.name: _ratio(posterior) for posterior in found}
 
 
 @torch.no_grad()
@@ -56,8 +57,8 @@ def prune(model: nn.Module, fraction: float) -> Pruned:
     """
     if not (isinstance(fraction, (int, float)) and not isinstance(fraction, bool) and 0 <= fraction <= 1):
         raise InvalidArgument(f"prune(fraction={fraction!r}): expected a share of the weights, between 0 and 1.")
-    refuse_shards(model, "prune", GATHER)
     found = posteriors(model)
+    refuse_shards(model, "prune", GATHER)
     for posterior in found:
         if not isinstance(posterior.distribution, MeanField):
             raise Unsupported(

@@ -31,6 +31,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"x": ()}, errors.InvalidInput, "there are no inputs"),
     ({"x": [1.0]}, errors.InvalidInput, "<class 'list'> given; expected a tensor"),
     ({"x": (X, X[:2])}, errors.InvalidInput, r"shape \(2, 4\) given; expected a tensor, or a tuple"),
+    ({"batch_dim": -1}, errors.InvalidArgument, r"predict\(batch_dim=-1\): expected a whole number ≥ 0 of"),
+    ({"batch_dim": "time"}, errors.InvalidArgument, "batch_dim='time'.*or a pair"),
+    ({"batch_dim": (0, 0, 0)}, errors.InvalidArgument, r"batch_dim=\(0, 0, 0\)"),
     ({"batch_dim": 2}, errors.InvalidInput, r"shape \(5, 4\) given; .* dimension 2"),
 ]
 

@@ -103,3 +103,9 @@ def test_a_share_that_is_none_is_refused(fraction: Any) -> None:
         prune(bayesian(), fraction)
     with pytest.raises(errors.NotPerturbed, match="no learned spreads"):
         prune(flipout.perturb(mlp(), flipout.Gaussian(0.1)), 0.5)
+
+
+def test_what_is_no_model() -> None:
+    for refused in (signal_to_noise, lambda model: prune(model, 0.5)):
+        with pytest.raises(errors.InvalidArgument, match="a list given; expected an nn.Module"):
+            refused([bayesian()])
