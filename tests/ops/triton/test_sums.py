@@ -13,7 +13,7 @@ ROOM = {torch.float64: 2.0**-45, torch.float32: 2.0**-18, torch.float16: 2.0**-1
 
 
 @pytest.mark.parametrize("dtype", ROOM, ids=str)
-@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (33, 128), (1000, 130), (5, 4, 257), (2, 3, 8, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (33, 128), (200, 130), (5, 4, 257), (2, 3, 8, 5)], ids=str)
 def test_any_shape(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(len(shape))
     x = torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
