@@ -14,11 +14,16 @@ from .whole import whole
 M = TypeVar("M", bound=nn.Module)
 
 
-def freeze(model: M, *, at: str = "mean", example: int = 0) -> M:
-    """Plain torch modules again, in place: at the mean, or, inside of `hold`, at what example `example` sees."""
+def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
+    """Plain torch modules again, in place: at the mean, or, inside of `hold`, at what one `example` sees.
+
+    A copy of a model that is held holds no draw: copy first, then `with hold(copy, seed=…): freeze(copy, at="draw")`.
+    """
     if at not in ("mean", "draw"):
         raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
-    example = whole("example", example, 0, of="freeze", means="the index of an example")
+    if at == "mean" and example is not None:
+        raise InvalidArgument(f"freeze(example={example!r}): the mean is that of all; give at='draw', inside of hold.")
+    example = whole("example", example or 0, 0, of="freeze", means="the index of an example")
     layers = perturbed_layers(model)
     refuse_shards(model, "freeze", GATHER)
     drawn: list[tuple[nn.Parameter, torch.Tensor]] = []

@@ -1,5 +1,7 @@
 """freeze(): plain torch modules again, at the mean or at what one example of a held draw sees."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -88,6 +90,10 @@ def test_refusals_change_nothing():
             flipout.freeze(model, at="draw", example=2)
         with pytest.raises(errors.InvalidArgument, match="example=-1"):
             flipout.freeze(model, at="draw", example=-1)
+        with pytest.raises(errors.InvalidArgument, match=r"example=1\): the mean is that of all; give at='draw'"):
+            flipout.freeze(model, example=1)
+        with pytest.raises(errors.NoExampleWeights, match="a copy holds none"):
+            flipout.freeze(copy.deepcopy(model), at="draw")
     with pytest.raises(errors.NotPerturbed, match="Sequential has no perturbed layers"):
         flipout.freeze(mlp())
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())

@@ -158,6 +158,14 @@ class ELBO(nn.Module):
                 f"Log-likelihoods of shape {tuple(each.shape)}, so {each.shape[dim]} examples in dimension {dim}; the "
                 f"model's layers saw {seen} examples. Say where they are: ELBO(…, batch_dim={each.shape.index(seen)})."
             )
+        if seen and each.shape[dim] != seen and not torch.compiler.is_compiling():
+            warnings.warn(
+                f"Log-likelihoods of {each.shape[dim]} examples, where the model's layers saw {seen}: num_data has to "
+                f"count the former. Where tokens are folded into the batch, (N·T, …), and num_data={self.num_data} "
+                "counts sequences, the KL is T times too large: return (N, T, …) and give targets (N, T).",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         if each.shape[dim] > self.num_data:
             warnings.warn(
                 f"A batch of {each.shape[dim]} with num_data={self.num_data}: that is the number of examples in the "

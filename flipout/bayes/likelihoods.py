@@ -26,7 +26,8 @@ class Likelihood(nn.Module, ABC):
             if not isinstance(given, Tensor):
                 raise InvalidInput(
                     f"{type(self).__name__}: {name} of {type(given)}; expected a tensor. A model with several outputs "
-                    "needs a likelihood of its own, a function (output, target) → log-likelihoods (N, …)."
+                    "needs a module around it that returns one, or a likelihood of its own: a function (output, "
+                    "target) → log-likelihoods (N, …)."
                 )
         return self.log_prob(output, target)
 
@@ -65,7 +66,11 @@ class Categorical(Likelihood):
             raise InvalidInput(f"Categorical: output of shape {given}; expected (N, classes), or more dimensions.")
         logits = _wide(output).movedim(self.dim, -1)
         other = " (elsewhere: Categorical(dim=1))" if output.dim() > 2 else ""
-        _check_shapes("Categorical", output, target, logits.shape[:-1], f"classes in dimension {self.dim}{other}")
+        what = f"classes in dimension {self.dim}{other}"
+        one_hot = (
+            f"Take the classes of one-hot targets: target.argmax({self.dim})" if target.shape == output.shape else ""
+        )
+        _check_shapes("Categorical", output, target, logits.shape[:-1], what, one_hot)
         flat = logits.flatten(0, -2), target.long().flatten()
         _check_range("Categorical", flat[1], 0, logits.shape[-1] - 1, self.ignore)
         return -F.cross_entropy(*flat, reduction="none", ignore_index=self.ignore).view(target.shape)
@@ -199,11 +204,12 @@ def _wide(output: Tensor) -> Tensor:
     return output.to(torch.promote_types(output.dtype, torch.float32))
 
 
-def _check_shapes(kind: str, output: Tensor, target: Tensor, expected: torch.Size, what: str) -> None:
+def _check_shapes(kind: str, output: Tensor, target: Tensor, expected: torch.Size, what: str, fix: str = "") -> None:
     if target.shape != expected:
         raise InvalidInput(
             f"{kind}: output of shape {tuple(output.shape)} and target of shape {tuple(target.shape)}; this output, "
-            f"with {what}, needs targets of shape {tuple(expected)}. Reshape one of them: nothing is broadcast."
+            f"with {what}, needs targets of shape {tuple(expected)}. "
+            f"{fix or 'Reshape one of them'}: nothing is broadcast."
         )
 
 
@@ -215,7 +221,6 @@ def _check_range(kind: str, target: Tensor, low: float, high: float, ignored: in
     if counted.numel():
         found = counted.min().item(), counted.max().item()
         if not (low <= found[0] and found[1] <= high):
-            raise InvalidInput(
-                f"{kind}: targets from {found[0]} to {found[1]}; expected them from {low} to {high}. Number "
-                "classes from 0; scale others into that range."
-            )
+            own = f"them from {low} to {high}. Number classes from 0; scale others into that range"
+            wanted = "counts ≥ 0" if high == float("inf") else own
+            raise InvalidInput(f"{kind}: targets from {found[0]} to {found[1]}; expected {wanted}.")

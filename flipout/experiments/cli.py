@@ -166,6 +166,7 @@ def show(result: Result, folder: Path) -> None:
         table.add_row("✓" if check.holds else "✗", check.claim, value, interval, kind)
     console = Console(markup=False, emoji=False, highlight=False)
     console.print(table)
+    console.print(result.setting, soft_wrap=True)
     counts = [[check.holds for check in result.checks if check.kind == kind] for kind in (MUST_HOLD, REPORTED)]
     held, seen = (f"{sum(holds)} of {len(holds)}" for holds in counts)
     console.print(f"Must hold: {held} do. Reported: {seen} hold. The run is in {folder}", soft_wrap=True)

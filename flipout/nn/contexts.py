@@ -166,7 +166,10 @@ def _every_submodule_called() -> Iterator[None]:
 def held_draw(layer: Perturbed) -> tuple[Draw, Keys]:
     held = layer.plan.held
     if held is None or held.draw is None or held.keys is None:
-        raise NoExampleWeights(f"{layer.label}: no draw is held. Ask inside of `with flipout.hold(model):`.")
+        raise NoExampleWeights(
+            f"{layer.label}: no draw is held. Ask inside of `with flipout.hold(model):`, of "
+            "that model itself: a copy holds none."
+        )
     return held.draw, held.keys[layer.plan]
 
 

@@ -369,3 +369,21 @@ def test_the_dimension_of_the_examples_is_a_number(given: Any) -> None:
     model = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()))
     with pytest.raises(errors.InvalidArgument, match="expected the dimension of the examples"):
         ELBO(model, "categorical", num_data=5, batch_dim=given)
+
+
+class Folded(nn.Module):
+    """(N, T, 4) → (N·T, 3): tokens folded into the batch after the layer with noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.decoder = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decoder(self.lstm(x)[0].flatten(0, 1))
+
+
+def test_tokens_that_are_folded_into_the_batch_are_pointed_out() -> None:
+    model = flipout.perturb(Folded(), flipout.MeanField(prior=Normal()), where="lstm.weight_*")
+    elbo = ELBO(model, "categorical", num_data=100)
+    with pytest.warns(RuntimeWarning, match=r"of 14 examples, where the model's layers saw 2: .*return \(N, T, …\)"):
+        assert elbo(torch.randn(2, 7, 4), torch.zeros(14).long()).examples == 14

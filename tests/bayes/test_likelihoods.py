@@ -119,7 +119,7 @@ BAD_SHAPES = [
         torch.tensor([0.0, 1.0, 2.0]),
         r"Bernoulli: targets from 0.0 to 2.0; expected them from 0 to 1",
     ),
-    (Poisson(), (2,), torch.tensor([-1, 3]), "Poisson: targets from -1 to 3; expected them from 0 to inf"),
+    (Poisson(), (2,), torch.tensor([-1, 3]), "Poisson: targets from -1 to 3; expected counts ≥ 0"),
 ]
 
 
@@ -162,4 +162,8 @@ def test_classes_that_there_are_not() -> None:
         Categorical()(torch.zeros(3, 3), target)
     with pytest.raises(errors.InvalidInput, match=r"target\.argmax\(-1\) of one-hot"):
         Categorical()(torch.zeros(3, 3), torch.eye(3))
+    with pytest.raises(
+        errors.InvalidInput, match=r"shape \(3,\)\. Take the classes of one-hot targets: target\.argmax\(-1\)"
+    ):
+        Categorical()(torch.zeros(3, 3), torch.eye(3).long())
     assert Categorical()(torch.zeros(3, 4), target)[2] == 0
