@@ -106,6 +106,7 @@ def test_a_share_that_is_none_is_refused(fraction: Any) -> None:
 
 
 def test_what_is_no_model() -> None:
+    layers: Any = [bayesian()]
     for refused in (signal_to_noise, lambda model: prune(model, 0.5)):
         with pytest.raises(errors.InvalidArgument, match="a list given; expected an"):
-            refused([bayesian()])
+            refused(layers)
