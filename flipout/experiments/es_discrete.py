@@ -146,7 +146,7 @@ ES_DISCRETE = Experiment(
         ),
         "paper": DiscreteConfig(training=EsTraining(updates=250), seeds=2),
     },
-    costs={"smoke": "seconds", "quick": "1 minute on one core", "paper": "1 minute on one H200"},
+    costs={"smoke": "seconds", "quick": "1 minute on one core", "paper": "1 minute alone on one H200"},
     work=work,
     draw=draw,
     seen=seen_in(updates="^At the end the test error"),

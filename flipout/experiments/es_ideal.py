@@ -21,7 +21,7 @@ ES_IDEAL = Experiment(
         "quick": EsConfig(training=replace(DIGITS, hidden=(32, 32), updates=120)),
         "paper": EsConfig(training=EsTraining(), seeds=3, draws=40),
     },
-    costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 minute on one H200"},
+    costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 minute alone on one H200"},
     work=work,
     draw=draw,
     seen=SEEN,
