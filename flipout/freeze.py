@@ -23,7 +23,7 @@ def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
         raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
     if at == "mean" and example is not None:
         raise InvalidArgument(f"freeze(example={example!r}): the mean is that of all; give at='draw', inside of hold.")
-    example = whole("example", example or 0, 0, of="freeze", means="the index of an example")
+    example = whole("example", 0 if example is None else example, 0, of="freeze", means="the index of an example")
     layers = perturbed_layers(model)
     refuse_shards(model, "freeze", GATHER)
     drawn: list[tuple[nn.Parameter, torch.Tensor]] = []

@@ -27,6 +27,12 @@ def held(**fields: Any) -> None:
         model(X)
 
 
+def frozen(example: Any) -> None:
+    model = noisy()
+    with flipout.hold(model):
+        flipout.freeze(model, at="draw", example=example)
+
+
 def measured(**options: Any) -> None:
     model, options = noisy().eval(), {"batch_sizes": [2], "draws": 2, "repeats": 1, **options}
     flipout.variance.measure(model, nn.functional.cross_entropy, (X, Y), **options)
@@ -42,7 +48,7 @@ def strategy(**options: Any) -> es.EvolutionStrategy:
 
 # name → a call with the number, and the least that it may be
 TAKERS: dict[str, tuple[Any, int | None]] = {
-    "freeze": (lambda n: flipout.freeze(noisy(), example=n), 0),
+    "freeze": (frozen, 0),
     "bins": (lambda n: bayes.reliability(P, Y, n), 1),
     "kl": (lambda n: bayes.kl(noisy(), samples=n), 1),
     "warm_up": (lambda n: bayes.warm_up(n)(1), 1),
