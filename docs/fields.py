@@ -2,12 +2,12 @@
 
 import griffe
 
-SPACES = "  # "
+MARK = "  # "
 
 
 class Comments(griffe.Extension):
     def on_attribute(self, *, attr: griffe.Attribute, **_: object) -> None:
         if attr.docstring is None and attr.parent is not None and attr.parent.is_class and attr.lineno:
             line = attr.lines_collection[attr.filepath][attr.lineno - 1]  # pyright: ignore[reportArgumentType]
-            if SPACES in line:
-                attr.docstring = griffe.Docstring(line.partition(SPACES)[2], parent=attr)
+            if MARK in line:
+                attr.docstring = griffe.Docstring(line.partition(MARK)[2], parent=attr)

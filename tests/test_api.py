@@ -76,12 +76,8 @@ def test_its_public_methods_say_what_they_do(name: str) -> None:
         assert any(inspect.getdoc(one) for one in inherited), f"{name}.{method} has no docstring"
 
 
-SETTINGS = (
-    flipout.Distribution,
-    flipout.Scheme,
-    flipout.bayes.Prior,
-    flipout.es.Population,
-)  # said in their docstrings
+# Their docstrings say what their fields are.
+SETTINGS = (flipout.Distribution, flipout.Scheme, flipout.bayes.Prior, flipout.es.Population)
 
 
 @pytest.mark.parametrize("name", [name for name, made in PUBLIC.items() if inspect.isclass(made)])
