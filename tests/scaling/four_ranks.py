@@ -10,8 +10,9 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import init_device_mesh
 
 import flipout
+from tests.ranks import leave
 from tests.scaling.models import PRIORS, TOKENS, elbo_of, optimizer_of, reader, train
-from tests.scaling.torchrun import joined, leave
+from tests.scaling.torchrun import joined
 from tests.scaling.two_ranks import shard, whole
 
 

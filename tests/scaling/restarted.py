@@ -17,8 +17,9 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from flipout.experiments.progress import Progress
 from flipout.experiments.runs import opened
+from tests.ranks import leave
 from tests.scaling.models import elbo_of, optimizer_of, reader, train
-from tests.scaling.torchrun import joined, leave
+from tests.scaling.torchrun import joined
 from tests.scaling.two_ranks import shard, whole
 
 EPOCHS = 4

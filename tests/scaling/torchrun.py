@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,13 +38,3 @@ def joined() -> int:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     return dist.get_rank()
-
-
-def leave() -> NoReturn:
-    """Leave the group when all have received what was sent: a connection that closes sooner may take that along. And
-    end the process: gloo's threads now and then outlive the interpreter, which C++ aborts for."""
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

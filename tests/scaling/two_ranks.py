@@ -16,6 +16,7 @@ import flipout
 from flipout.bayes import Guard, kl, prune
 from flipout.errors import Unsupported
 from tests.networks import gradients
+from tests.ranks import leave
 from tests.scaling.models import (
     DYADIC_X,
     PRIORS,
@@ -29,7 +30,7 @@ from tests.scaling.models import (
     reader,
     train,
 )
-from tests.scaling.torchrun import joined, leave
+from tests.scaling.torchrun import joined
 
 
 def shard(model: Any, **options: Any) -> Any:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import flipout
+from tests.ranks import leave
 from tests.scaling.torchrun import joined, launch, results
 from tests.statistics import assert_mean, assert_same_mean, squared_deviations
 from tests.variance import regression
@@ -58,7 +58,7 @@ def work(folder: str) -> None:
             generator = torch.Generator().manual_seed(rank)
             made[scheme, share] = draws(DistributedDataParallel(model), EACH, generator)
     torch.save(made, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 @pytest.fixture(scope="module")
