@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from flipout import regularizers as rival
 
 from ..errors import InvalidArgument
+from ..ops.linear import Linear
 from .experiment import check_least
 
 State = tuple[tuple[Tensor, Tensor], ...]  # (h, c) of each layer, (1, N, width)
@@ -53,6 +54,14 @@ class Made(NamedTuple):
     output: Tensor  # the same as the decoder sees it, under dropout
 
 
+class Decoder(nn.Linear):
+    """Its products are slow on a GPU where they are not aligned: `ops.Linear` fills up their rows."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = (of.to(input.dtype) for of in (self.weight, self.bias))
+        return Linear(self.in_features, self.out_features).apply(input.contiguous(), weight, bias)
+
+
 class RegularizedModel(nn.Module):
     """Embedding or one-hot characters, LSTM layers, decoder. A call is one window, (N, time) tokens."""
 
@@ -75,7 +84,7 @@ class RegularizedModel(nn.Module):
         self.layers = nn.ModuleList(lstm(before, after, batch_first=True) for before, after in pairwise(widths))
         self.widths = widths[1:]
         self.inputs, self.between, self.outputs = map(drop.module, (drop.inputs, drop.between, drop.outputs))
-        self.decoder = nn.Linear(widths[-1], tokens)
+        self.decoder = Decoder(widths[-1], tokens)
         self._initialise(shape)
         if tied:
             assert self.embedding is not None

@@ -10,14 +10,16 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -30,6 +32,7 @@ from .results import Figure, Result, finite, to_json
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.json", "environment.json", "metrics.jsonl", "result.json"
 LOCK, UNFINISHED = ".lock", ".unfinished.safetensors"
+_WRITER = ThreadPoolExecutor(1, "kept")
 _DRAWN_FROM = (
     "the figures of the run are drawn from it: they cannot be drawn anew. Keep those that there are, or run the "
     "experiment again."
@@ -45,6 +48,7 @@ class Run:
     board: Any = None  # a SummaryWriter of TensorBoard
     figures: list[Figure] = field(default_factory=list)
     _piece: str = ""
+    _writing: dict[str, "Future[None]"] = field(default_factory=dict)
     _started: float = field(default_factory=time.monotonic)
 
     def piece(self, name: str, make: Callable[[], Any]) -> Any:
@@ -53,7 +57,8 @@ class Run:
         if not path.exists():
             with self._working_on(name):
                 write_whole(path, to_json(make()))
-        return _read(path)
+        with _whole(path):
+            return _read(path)
 
     def tensors(self, name: str, make: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """make(), tensors by name; once."""
@@ -65,7 +70,8 @@ class Run:
 
     def held(self, name: str) -> Any:
         """The outcome of a piece that is finished."""
-        return _read(self.there(self._path(name, ".json")))
+        with _whole(self.there(self._path(name, ".json"))) as path:
+            return _read(path)
 
     def held_tensors(self, name: str) -> dict[str, Tensor]:
         """Those of a piece that is finished."""
@@ -93,21 +99,31 @@ class Run:
         return sorted(path.stem for path in (self.folder / "pieces").glob("*.json"))
 
     def keep(self, name: str, tensors: Mapping[str, Tensor], told: Any) -> None:
-        """How far a piece is, for a run that is taken up again before it is finished."""
+        """How far a piece is, for a run that is taken up again before it is finished. Written beside what follows."""
         (self.folder / "pieces").mkdir(exist_ok=True)
-        self._save(self._path(name, UNFINISHED), tensors, {"told": to_json(told)})
+        self._settle(name)
+        now = {key: value.detach().to("cpu", copy=True) for key, value in tensors.items()}
+        write = partial(self._save, self._path(name, UNFINISHED), now, {"told": to_json(told)})
+        self._writing[name] = _WRITER.submit(write)
 
     def kept(self, name: str) -> tuple[dict[str, Tensor], Any] | None:
         """What was kept last, on the CPU."""
+        self._settle(name)
         path = self._path(name, UNFINISHED)
         if not path.exists():
             return None
-        with safe_open(path, "pt") as file:
+        with _whole(path), safe_open(path, "pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, json.loads(file.metadata()["told"])  # noqa: SIM118
 
     def let_go(self, name: str) -> None:
         """What was kept of a piece, now that it is finished."""
+        self._settle(name)
         self._path(name, UNFINISHED).unlink(missing_ok=True)
+
+    def settle(self) -> None:
+        """All that is kept is written, from here on."""
+        for name in list(self._writing):
+            self._settle(name)
 
     def generator(self, name: str) -> torch.Generator:
         """The randomness of a piece of work, from the seed and its name."""
@@ -140,13 +156,13 @@ class Run:
 
     def write(self, result: Result) -> None:
         result.write(self.folder / RESULT)
-        self.spend()
+        self.spend(finished=True)
 
-    def spend(self) -> None:
+    def spend(self, **more: Any) -> None:
         """Note the time that this session has taken so far."""
         path = self.folder / ENVIRONMENT
         held = _read(path)
-        held["sessions"][-1]["seconds"] = round(time.monotonic() - self._started, 1)
+        held["sessions"][-1] |= {"seconds": round(time.monotonic() - self._started, 1), **more}
         write_whole(path, to_json(held))
 
     def _lines(self) -> list[dict[str, Any]]:
@@ -154,12 +170,22 @@ class Run:
         return [json.loads(line) for line in text.splitlines()]
 
     def _load(self, path: Path) -> dict[str, Tensor]:
-        return {key: value.to(self.device) for key, value in load_file(path).items()}
+        with _whole(path):
+            return {key: value.to(self.device) for key, value in load_file(path).items()}
 
     def _save(self, path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
         fresh = path.with_name(path.name + ".new")
-        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh, metadata)
+        try:
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh, metadata)
+        except SafetensorError as error:
+            raise RunError(
+                f"{path} could not be written ({error}). Make room for it, and go on by --resume."
+            ) from error
         fresh.replace(path)
+
+    def _settle(self, name: str) -> None:
+        if name in self._writing:
+            self._writing.pop(name).result()
 
     def _path(self, name: str, suffix: str) -> Path:
         return self.folder / "pieces" / (name.replace("/", ".") + suffix)
@@ -222,17 +248,24 @@ def opened(
             write_whole(folder / CONFIG, to_json(_added(_read(folder / CONFIG), settings, choices)))
         past = folder / ENVIRONMENT
         sessions = _read(past)["sessions"] if past.exists() else []
-        now = {"started": datetime.now(UTC).isoformat(timespec="seconds"), "seconds": 0.0}
-        write_whole(past, to_json({**environment(device), "sessions": [*sessions, now]}))
+        here = environment(device)
+        began = datetime.now(UTC).isoformat(timespec="seconds")
+        now = {"started": began, "seconds": 0.0, "commit": here["commit"], "finished": False}
+        write_whole(past, to_json({**here, "sessions": [*sessions, now]}))
         board = None if writer is None else _board(writer, folder)
         run = Run(folder, settings["seed"], device, progress, board)
         run.forget_unfinished()
         try:
-            yield run
+            try:
+                yield run
+            finally:
+                run.settle()
         except Exception:
             if new and not any((folder / "pieces").glob("*")):  # nothing to go on with
-                for name in (ENVIRONMENT, METRICS, CONFIG):
+                for name in (ENVIRONMENT, METRICS, CONFIG, LOCK):
                     (folder / name).unlink(missing_ok=True)
+                with suppress(OSError):
+                    folder.rmdir()
             raise
         finally:
             if (folder / CONFIG).exists():
@@ -285,6 +318,17 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in settings.items():
         made |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
     return made
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A piece of a run, or a refusal where it is broken."""
+    try:
+        yield path
+    except (ValueError, SafetensorError) as error:
+        raise RunError(
+            f"{path} is broken ({error}): copy it again, or delete it and go on by --resume, which makes it anew."
+        ) from error
 
 
 def _read(path: Path) -> Any:

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from flipout.errors import MissingExtra, RunError
 from flipout.experiments import runs
@@ -108,9 +110,11 @@ def test_a_real_run_killed_watched_interrupted_and_finished(tmp_path, capsys):
 
     process = started(*again)
     reach(process, lambda: len(sessions(folder)) == 3)
+    process.send_signal(signal.SIGSTOP)  # it waits for what follows, however slow this machine is
     assert main(again) == 2
     assert f"Another process is working on the run in {folder}" in capsys.readouterr().err
     process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
     status, said = ended(process)
     assert status == 130
     assert "Traceback" not in said
@@ -203,6 +207,45 @@ def test_randomness_is_of_the_seed_and_the_name(tmp_path):
             one.log(1, loss=1.0)
 
 
+def test_what_is_kept_is_of_its_moment_and_written_by_the_end(tmp_path, monkeypatch):
+    how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "progress": Progress()}
+    go, write = threading.Event(), Run._save
+
+    def slow(*given: Any) -> None:
+        assert go.wait(60)
+        write(*given)
+
+    monkeypatch.setattr(Run, "_save", slow)
+    weights = torch.ones(3)
+    with opened(tmp_path, resume=False, **how) as one:
+        one.keep("some", {"weights": weights}, ["epoch 1"])
+        weights.zero_()  # the next epoch, while that is being written
+        assert not list(tmp_path.glob("pieces/*"))
+        go.set()
+    assert [path.name for path in tmp_path.glob("pieces/*")] == ["some.unfinished.safetensors"]
+    with opened(tmp_path, resume=True, **how) as one:
+        kept = one.kept("some")
+        assert kept is not None
+        assert kept[0]["weights"].tolist() == [1, 1, 1]
+        assert kept[1] == ["epoch 1"]
+        one.keep("some", {"weights": weights}, ["epoch 2"])
+        one.let_go("some")
+    assert not list(tmp_path.glob("pieces/*"))
+
+
+def test_what_cannot_be_kept_is_not_passed_over(tmp_path, monkeypatch):
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Run, "_save", full)
+    settings = {"seed": 0, "device": "cpu"}
+    with (
+        pytest.raises(OSError, match="No space left"),
+        opened(tmp_path, settings, resume=False, progress=Progress()) as one,
+    ):
+        one.keep("some", {"weights": torch.ones(3)}, [])
+
+
 def test_files_are_utf8_whatever_the_locale(tmp_path):
     run(tmp_path / "here")
     locale = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -265,6 +308,33 @@ def test_a_run_that_could_not_begin_leaves_nothing_in_the_way(tmp_path: Path) ->
     how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "resume": False, "progress": Progress()}
     with pytest.raises(ZeroDivisionError), opened(folder, **how):
         raise ZeroDivisionError
+    assert not folder.exists()
     with opened(folder, **how) as run:
         run.piece("some", lambda: 1)
     assert (folder / "config.json").exists()
+
+
+def test_a_broken_piece_is_refused_by_name(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "progress": Progress()}
+    with opened(tmp_path, resume=False, **how) as run:
+        run.piece("some", lambda: 1)
+        run.tensors("more", lambda: {"weights": torch.ones(3)})
+    for name, again in (
+        ("some.json", lambda run: run.piece("some", lambda: 1)),
+        ("more.safetensors", lambda run: run.tensors("more", dict)),
+    ):
+        path = tmp_path / "pieces" / name
+        path.write_bytes(path.read_bytes()[:-1] + (b"{" if name == "some.json" else b""))
+        with (
+            opened(tmp_path, resume=True, **how) as run,
+            pytest.raises(RunError, match=rf"{name} is broken .* delete it and go on by --resume"),
+        ):
+            again(run)
+
+
+def test_each_session_says_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for commit in ("abc", "def"):
+        monkeypatch.setenv("FLIPOUT_COMMIT", commit)
+        with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
+            run.piece(commit, lambda: 1)
+    assert [one["commit"] for one in sessions(tmp_path)] == ["abc", "def"]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...backend import register
 from ..base import refuse_double_backward
+from ..linear import Linear
 from ..lstm import RULED
 from .base import INTERPRETED
 from .gates import sigmoid, tanh
@@ -161,10 +162,10 @@ class RuledLSTM(torch.autograd.Function):
                 )  # fmt: skip
                 torch.mm(dgates[t], recurrent, out=product)
             dh += product if h_mask is None else product * h_mask
-            dweight = None
-            if ctx.needs_input_grad[3]:
-                dweight = dgates[1:].flatten(0, 1).T @ fed[:-1].flatten(0, 1) if steps > 1 else 0
-                dweight = (dweight + dgates[0].T @ first.to(gates.dtype)).to(weight.dtype)
+            before = torch.cat((first.to(gates.dtype)[None], fed[:-1]))
+            needs = (False, ctx.needs_input_grad[3])
+            _, dweight = Linear(width, 4 * width).gradients(dgates, before, recurrent, needs)
+        dweight = None if dweight is None else dweight.to(weight.dtype)
         return dgates.transpose(0, 1), dh.to(first.dtype), dc, dweight, None, None, None, None
 
 
