@@ -23,6 +23,7 @@ from .generate import Writing, texts
 from .page import write_page
 from .redraw import redraw
 from .results import MUST_HOLD, REPORTED, Result
+from .runs import CONFIG, RESULT
 
 USAGE = """usage: flipout COMMAND
 
@@ -91,6 +92,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlipoutError as error:
         print(f"flipout {command}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(
+            f"flipout {command}: {error.filename or 'a file'} cannot be read or written ({error.strerror or error}). "
+            "See to that, or choose another folder with --out. What a run has finished is kept: go on by --resume.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         return 130
 
@@ -139,9 +149,14 @@ def report(arguments: Sequence[str]) -> int:
     options = tyro.cli(Report, prog="flipout report", description="One page of finished runs.", args=list(arguments))
     if not options.runs:
         raise InvalidArgument("expected at least one folder of a finished run: flipout report runs/*")
-    for folder in options.runs if options.redraw else ():
+    unfinished = [run for run in options.runs if (run / CONFIG).is_file() and not (run / RESULT).is_file()]
+    finished = [run for run in options.runs if run not in unfinished]
+    for folder in unfinished if finished else ():
+        print(f"{folder} is unfinished, and left out: go on with it by --resume.", file=sys.stderr)
+    runs = finished or options.runs
+    for folder in runs if options.redraw else ():
         redraw(folder)
-    write_page(options.runs, options.out)
+    write_page(runs, options.out)
     print(f"The report is in {options.out}")
     return 0
 
@@ -166,6 +181,12 @@ def show(result: Result, folder: Path) -> None:
         table.add_row("✓" if check.holds else "✗", check.claim, value, interval, kind)
     console = Console(markup=False, emoji=False, highlight=False)
     console.print(table)
+    if result.paper:
+        beside = Table("", "measured", "the paper", box=None, pad_edge=False)
+        for name, quoted in result.paper.items():
+            values = (result.measured.get(name, "–"), quoted)
+            beside.add_row(name, *(f"{value:.5g}" if isinstance(value, float) else str(value) for value in values))
+        console.print(beside)
     console.print(result.setting, soft_wrap=True)
     counts = [[check.holds for check in result.checks if check.kind == kind] for kind in (MUST_HOLD, REPORTED)]
     held, seen = (f"{sum(holds)} of {len(holds)}" for holds in counts)

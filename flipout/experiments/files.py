@@ -65,7 +65,8 @@ def download(data_set: DataSet) -> Contents:
         names = ", ".join(file.name for file in missing if not held(cache, file))
         raise DataError(
             f"{data_set.title} is not on this machine and could not be downloaded ({error}). "
-            f"Still missing: {names}. Try again with a network, or put the files in a folder and set {VARIABLE} to it."
+            f"Still missing: {names}. Try again with a network, or put the files in a folder and set {VARIABLE} to it"
+            + ("." if named_folder() is None else f": it is {named_folder()}, which has none of them.")
         ) from error
     urls = ", ".join(origin.url for origin in origins)
     return Contents(read_cache(cache, data_set), f"{data_set.title}: downloaded from {urls}, checksums verified")

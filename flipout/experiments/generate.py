@@ -13,6 +13,7 @@ from torch import Tensor
 import flipout
 
 from ..errors import DataError, InvalidArgument
+from ..whole import whole
 from . import data
 from .catalogue import EXPERIMENTS
 from .experiment import check_least, settled
@@ -36,18 +37,26 @@ class Writing:
 
 def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[str, str]:
     """By their weights: "mean", then "draw 0", "draw 1", …; rows without weight noise have only the mean."""
+    whole("draws", draws, 0, of="generate")
     table, config, started = _opened(folder)
     weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
     there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))
     if row not in [one.name for one in table.rows]:
         rows = list(dict.fromkeys(name.partition(".")[0] for name in there))
-        fix = shlex.join(["flipout", "generate", str(folder), "--row", rows[0]] if rows else [*started, "--resume"])
+        fix = shlex.join(
+            ["flipout", "generate", str(folder), "--row", rows[0]]
+            if rows
+            else [*started, "--out", str(folder), "--resume"]
+        )
         raise InvalidArgument(f"--row {row}: this run has {', '.join(rows) or 'no trained row yet'}. Use: {fix}")
     if not weights.exists():
+        left_behind = weights.with_name(f"{row}.{seed}.json").exists()  # it is trained, so --resume would do nothing
+        out, resume = (f"{folder}-again", []) if left_behind else (str(folder), ["--resume"])
+        fix = shlex.join([*started, "--out", out, "--rows", row, "--seeds", str(seed), *resume])
         raise DataError(
             f"{folder} has no weights of row {row} with seed {seed}: expected {weights.name} in its pieces. "
             f"There are {', '.join(there) or 'none'}; choose by --row and --model, or train it, with the settings that "
-            f"the run was started with: {shlex.join([*started, '--rows', row, '--seeds', str(seed), '--resume'])}"
+            f"the run was started with: {fix}"
         )
     text = data.text(config.text)
     model = table.row(row).model(len(text.vocabulary), config.shape, 0).eval()
@@ -105,7 +114,7 @@ def _prompt(vocabulary: tuple[str, ...], prompt: str, by_word: bool) -> list[int
 
 
 def _opened(folder: Path) -> tuple[Table, LanguageConfig, list[str]]:
-    """The table and the settings of a run, and the command that started it, without its settings."""
+    """The table and the settings of a run, and the command that started it, without its settings and folder."""
     try:
         held = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         experiment = EXPERIMENTS[held["experiment"]]
@@ -116,5 +125,5 @@ def _opened(folder: Path) -> tuple[Table, LanguageConfig, list[str]]:
     table, preset = getattr(experiment.work, "__self__", None), experiment.config(held["preset"])
     if not isinstance(table, Table) or not isinstance(preset, LanguageConfig):
         raise DataError(f"{folder} is a run of {experiment.name}, which has no language models to write with.")
-    started = ["flipout", "run", experiment.name, "--preset", held["preset"], "--out", str(folder)]
+    started = ["flipout", "run", experiment.name, "--preset", held["preset"]]
     return table, settled(preset, held), started

@@ -1,6 +1,7 @@
 """Language models: training curves, epoch by epoch, and the table as points beside the paper's."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 from flipout.variance.figures import COLOURS
@@ -47,29 +48,51 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     return {"curves": (caption, made)}
 
 
+_FAR = 1.25  # times: beyond it the axis is cut
+
+
 def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     """Test values, where the paper has any to compare with; the best of its rows at the top."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, MaxNLocator
 
     there = sorted((row for row in rows.there if row.paper), key=lambda row: row.paper or (), reverse=True)
     if not there:
         return {}
+    own = [list(rows.values(row.name, "test").values()) for row in there]
+    spans = _spans([*chain.from_iterable(own), *(row.quoted[1] for row in there if row.quoted is not None)])
     made = Figure(figsize=(6.0, 0.9 + 0.32 * len(there)), layout="constrained")
-    axes, named = made.subplots(), False
-    for place, row in enumerate(there):
-        values = list(rows.values(row.name, "test").values())
-        if row.quoted is not None:
-            axes.plot(row.quoted[1], place, "x", color="black", ms=7, label=None if named else "the paper")
-            named = True
-        axes.plot(values, [place] * len(values), "o", color=_colour(row) or "#555555", ms=6, alpha=0.8)
-    axes.plot([], [], "o", color="#555555", label="here, a point for each seed")
-    axes.set_yticks(range(len(there)), [row.title for row in there])
-    axes.set(xlabel=f"test {rows.unit.name}", xscale="log", ylim=(-0.6, len(there) - 0.4))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:.4g}")
-    axes.grid(axis="x", which="both", lw=0.3)
-    axes.legend(fontsize=7)
+    across = made.subplots(1, len(spans), sharey=True, width_ratios=[6, 1][: len(spans)], squeeze=False)[0]
+    for axes, (low, high) in zip(across, spans, strict=True):
+        for place, (row, values) in enumerate(zip(there, own, strict=True)):
+            if row.quoted is not None:
+                axes.plot(row.quoted[1], place, "x", color="black", ms=7)
+            axes.plot(values, [place] * len(values), "o", color=_colour(row) or "#555555", ms=6, alpha=0.8)
+        room = 0.04 * (high - low) if high > low and axes is across[0] else 0.02 * high
+        axes.set(xlim=(low - room, high + room), ylim=(-0.6, len(there) - 0.4))
+        axes.xaxis.set_major_locator(MaxNLocator(8) if axes is across[0] else FixedLocator([float(f"{high:.3g}")]))
+        axes.xaxis.set_major_formatter("{x:.4g}")
+        axes.grid(axis="x", lw=0.3)
+        if axes is not across[-1]:
+            axes.spines.right.set_visible(False)
+        if axes is not across[0]:
+            axes.spines.left.set_linestyle(":")
+            axes.tick_params(left=False)
+    across[0].set_yticks(range(len(there)), [row.title for row in there])
+    made.supxlabel(f"test {rows.unit.name}", fontsize="medium")
+    across[0].plot([], [], "x", color="black", ms=7, label="the paper")
+    across[0].plot([], [], "o", color="#555555", label="here, a point for each seed")
+    made.legend(loc="outside upper center", ncols=2, fontsize=7)
     return {"table": ("The table: test values beside the paper's.", made)}
+
+
+def _spans(values: Sequence[float]) -> list[tuple[float, float]]:
+    """From the least to the largest; in two parts where some are far from the others."""
+    ordered = sorted(values)
+    for before, after in pairwise(ordered):
+        if after > _FAR * before:
+            return [(ordered[0], before), (after, ordered[-1])]
+    return [(ordered[0], ordered[-1])]
 
 
 def of(make: Callable[[Sequence[Any]], Rows]) -> Callable[[Sequence[Any]], Mapping[str, tuple[str, Any]]]:

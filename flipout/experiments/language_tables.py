@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 import flipout
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, RunError
 from ..nn.contexts import in_eval
 from . import data
 from .experiment import Config, Outcome, check_least
@@ -33,8 +33,8 @@ class LanguageConfig(Config):
     """`--resume` with other rows or seeds adds them to the run."""
 
     choices: ClassVar[tuple[str, ...]] = ("rows", "seeds", "side_by_side", "minutes")
-    rows: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0,)
+    rows: tuple[str, ...] = ()  # of the table, to be trained
+    seeds: tuple[int, ...] = (0,)  # each row is trained once with each
     side_by_side: int = 1  # rows and seeds that train at once, each on a CUDA stream of its own
     minutes: float | None = None  # stop after the last epoch that ends in this time; --resume goes on
     text: Literal["ptb_words", "ptb_characters", "embedded_words", "embedded_characters"] = "ptb_words"
@@ -50,6 +50,8 @@ class LanguageConfig(Config):
             raise InvalidArgument(f"longer={self.longer}: expected a factor of at least 1.")
         if not self.rows or not self.seeds or min(self.seeds) < 0:
             raise InvalidArgument(f"rows={self.rows}, seeds={self.seeds}: expected at least one of each, seeds ≥ 0.")
+        if len({*self.rows}) < len(self.rows) or len({*self.seeds}) < len(self.seeds):
+            raise InvalidArgument(f"rows={self.rows}, seeds={self.seeds}: give each once.")
 
     def training_of(self, row: Row) -> LanguageTraining:
         schedule = self.training.schedule
@@ -115,7 +117,15 @@ class Table:
         order = {row.name: place for place, row in enumerate(self.rows)}
         names = [name for name in run.finished() if name.partition(".")[0] in order]
         found = [Trained(**run.piece(name, dict)) for name in names]
-        return sorted(found, key=lambda one: (order[one.row], one.seed))
+        found.sort(key=lambda one: (order[one.row], one.seed))
+        for one in found:
+            if one.tokens != found[0].tokens:
+                raise RunError(
+                    f"{run.folder}: {one.row}.{one.seed}.json predicts {one.tokens:,} tokens an epoch, "
+                    f"{found[0].row}.{found[0].seed}.json {found[0].tokens:,}: they are of runs with other settings. "
+                    "Take out the one that was copied from another run."
+                )
+        return found
 
     def _train(self, config: LanguageConfig, text: data.Text, run: Run) -> None:
         began, longest = time.monotonic(), 0.0

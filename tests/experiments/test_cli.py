@@ -12,6 +12,7 @@ import pytest
 
 from flipout.experiments import cli
 from flipout.experiments.cli import main
+from flipout.experiments.results import Result
 from flipout.experiments.runs import Run
 from tests.experiments.toy_experiment import TOY, content
 
@@ -181,6 +182,11 @@ def test_a_run_is_not_written_over_nor_mixed_with_other_settings(capsys, monkeyp
     before = content(folder)
     assert "already holds a run (unfinished). Go on with it by --resume" in said("run toy --preset smoke", 2, capsys)
     assert "runs/toy-smoke is unfinished" in said("report runs/toy-smoke", 2, capsys)
+    said("run toy --preset smoke --out runs/other", 0, capsys)
+    assert main(["report", "runs/toy-smoke", "runs/other"]) == 0
+    left_out = "runs/toy-smoke is unfinished, and left out: go on with it by --resume.\n"
+    assert capsys.readouterr() == ("The report is in report.html\n", left_out)
+    assert "runs/none does not exist" in said("report runs/none runs/other", 2, capsys)
     for option, named in (
         ("--seed 3", "(seed: 3 given, 0 there)"),
         ("--inner.accuracy 0.5 --size 3", "(size: 3 given, 2 there, inner.accuracy: 0.5 given, 0.85 there)"),
@@ -215,6 +221,22 @@ def test_ctrl_c_outside_of_a_run_is_quiet(capsys, monkeypatch):
     monkeypatch.setattr(cli, "write_page", interrupt)
     assert main(["report", "anything"]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_what_the_machine_refuses_is_said_in_a_line(capsys, monkeypatch):
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr(cli, "write_page", full)
+    assert main(["report", "anything"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("flipout report: report.html cannot be read or written (No space left on device). See to")
+    assert "Traceback" not in said
+
+
+def test_numbers_stand_beside_the_papers(capsys):
+    cli.show(Result.read(ROOT / "results/ptb-word/result.json"), Path("run"))
+    assert "unregularised LSTM: test perplexity 129.14 128.97" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_command_itself(here):

@@ -27,6 +27,7 @@ UNSEEN = {
     "large-batch-fc": ["At one posterior", "By the clock"],
     "posterior-check": [],
     "ptb-char": ["The loss in long windows", "At the weights of"],
+    "ptb-large-batch": ["The loss in long windows", "At the weights of"],
     "ptb-word": ["The loss in long windows", "At the weights of"],
     "theorem": ["The variance predicted"],
     "uncertainty": ["wrong answers", "The log-likelihood of test labels"],

@@ -118,6 +118,12 @@ def test_no_network(served):
         files.resolve(toy())
 
 
+def test_no_network_and_another_folder_named(served, tmp_path, monkeypatch):
+    monkeypatch.setenv("FLIPOUT_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=f"set FLIPOUT_DATA to it: it is {tmp_path}, which has none of them"):
+        files.resolve(toy(f"{served[1]}/nothing.tar.gz"))
+
+
 @given(cut=st.integers(0, len(GZIPPED["a.txt"]) - 1), flip=st.integers(0, 255))
 def test_a_corrupt_or_truncated_file(tmp_path_factory, cut, flip):
     raw = GZIPPED["a.txt"]

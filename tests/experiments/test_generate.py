@@ -53,6 +53,7 @@ def test_rows_without_weight_noise_have_only_a_mean(folder, capsys):
         (["--row", "wd"], "--row wd: this run has flipout, unregularised. Use: flipout generate"),
         (["--row", "flipout", "--prompt", "λ"], "--prompt: 'λ' is not among the"),
         (["--row", "flipout", "--length", "0"], "length=0: expected at least 1"),
+        (["--row", "flipout", "--draws", "-2"], "draws=-2): expected a whole number ≥ 0"),
     ],
 )
 def test_what_is_not_there_is_refused(folder, capsys, words, says):
@@ -75,6 +76,15 @@ def test_a_run_without_weights_says_how_it_is_trained(folder, tmp_path, capsys):
     assert main(["generate", str(tmp_path), "--row", "wd"]) == 2
     line = f"flipout run ptb-char --preset smoke --out {tmp_path} --resume"
     assert f"no trained row yet. Use: {line}" in capsys.readouterr().err
+
+
+def test_a_row_whose_weights_were_left_behind_is_trained_in_another_folder(folder, tmp_path, capsys):
+    (tmp_path / "pieces").mkdir()
+    for name in ("config.json", "pieces/flipout.0.json"):
+        shutil.copy(folder / name, tmp_path / name)
+    assert main(["generate", str(tmp_path), "--row", "flipout"]) == 2
+    line = f"flipout run ptb-char --preset smoke --out {tmp_path}-again --rows flipout --seeds 0\n"
+    assert capsys.readouterr().err.endswith(line)
 
 
 def test_other_folders_are_refused(tmp_path, capsys):

@@ -82,6 +82,19 @@ def test_rows_and_seeds_that_are_not_there_are_refused(tmp_path, capsys):
     for wrong in ({"rows": ()}, {"seeds": ()}, {"seeds": (-1,)}):
         with pytest.raises(InvalidArgument, match="expected at least one of each, seeds ≥ 0"):
             config(**wrong)
+    for twice in ({"rows": ("wd", "wd")}, {"seeds": (0, 1, 0)}):
+        with pytest.raises(InvalidArgument, match="give each once"):
+            config(**twice)
+
+
+def test_pieces_of_another_setting_are_refused(tmp_path):
+    WORD.run(config(rows=("wd",)), tmp_path / "run", preset="smoke")
+    WORD.run(replace(config(rows=("unregularised",)), most=900), tmp_path / "other", preset="smoke")
+    (tmp_path / "run/pieces/unregularised.0.json").write_bytes(
+        (tmp_path / "other/pieces/unregularised.0.json").read_bytes()
+    )
+    with pytest.raises(RunError, match=r"unregularised.0.json predicts 880 tokens an epoch, wd.0.json 680"):
+        WORD.run(config(rows=("wd",)), tmp_path / "run", preset="smoke", resume=True)
 
 
 def trained(
@@ -138,7 +151,8 @@ def test_curves_of_large_batches_are_compared_by_epochs():
     checks, ours, _ = ptb_large_batch.found(paper("ptb-large-batch"), some)
     lower, fewer = (check for check in checks if check.kind == REPORTED)
     assert (lower.value, lower.holds) == (-1.0, True)
-    assert (fewer.value, fewer.holds) == (1.5, True)
+    assert (fewer.value, fewer.interval, fewer.holds) == (1.5, None, True)
+    assert fewer.claim.endswith("one seed, so no interval")
     assert ours["WD + flipout: training perplexity at the end"] == pytest.approx(math.exp(4))
 
 

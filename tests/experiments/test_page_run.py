@@ -1,5 +1,6 @@
 """A run on the report page: its numbers, checks and figures, and the ways between them."""
 
+import json
 from dataclasses import replace
 
 from flipout.experiments.page import write_page
@@ -100,3 +101,18 @@ def test_a_broken_claim_is_not_folded_away(tmp_path):
         write_page([finished(tmp_path / str(is_open), checks=checks)], tmp_path / "report.html")
         (family,) = [one for one in Parsed(tmp_path / "report.html").all("details") if one.get("class") == "family"]
         assert ("open" in family) == is_open
+
+
+def test_sessions_of_several_commits_and_one_that_was_stopped(tmp_path):
+    folder = finished(tmp_path / "run")
+    path = folder / "environment.json"
+    held = json.loads(path.read_text())
+    write_page([folder], tmp_path / "before.html")
+    for session, commit in zip(held["sessions"], ("abc1234", "def5678"), strict=True):
+        session.update(commit=commit, finished=commit == "abc1234")
+    path.write_text(json.dumps(held))
+    write_page([folder], tmp_path / "after.html")
+    before, after = ((tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in ("before", "after"))
+    assert "The last was stopped" not in before
+    assert "The last was stopped: what it added is not in here." in after
+    assert "abc1234, def5678" in after
