@@ -1,5 +1,7 @@
 """Perturbations in FP8: what is defined, computed example by example, and what it does to mean and variance."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,7 @@ import flipout
 from flipout.errors import InvalidArgument, Unsupported
 from flipout.nn.contexts import held_draw
 from flipout.nn.perturbations import Perturbations
+from tests.poison import poisoned
 
 FP8 = torch.float8_e4m3fn
 SCHEME = flipout.Flipout(perturbation_dtype=FP8)
@@ -15,6 +18,12 @@ DEVICES = [
     "cpu",
     pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def in_poisoned_memory() -> Iterator[None]:
+    with poisoned():
+        yield
 
 
 def rounded(x: Tensor) -> Tensor:

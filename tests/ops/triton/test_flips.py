@@ -46,6 +46,14 @@ def test_gradients_of_rows(dtype: torch.dtype, fields: dict) -> None:
     assert_trained(model, torch.randn(24, 141), dtype, **fields)
 
 
+@pytest.mark.parametrize("dtype", CLOSE, ids=str)
+def test_one_example(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = flipout.perturb(nn.Linear(141, 7), flipout.MeanField(std=0.3))
+    assert_forward(model, torch.randn(1, 141), dtype)
+    assert_trained(model, torch.randn(1, 141), dtype)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_gradients_of_tokens(dtype: torch.dtype) -> None:
     """(N, time, features): all of an example's rows have its signs."""

@@ -1,7 +1,6 @@
 """The LSTM by kernels computes what the definition does, with its gradients, in every dtype."""
 
 import copy
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -70,15 +69,6 @@ def results(
     return [one.detach().double().cpu() for one in made]
 
 
-def poisoned(run: Callable[[], list[Tensor]]) -> list[Tensor]:
-    """In memory full of NaN."""
-    torch.use_deterministic_algorithms(True)
-    try:
-        return run()
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
 def distance(made: Tensor, exact: Tensor) -> float:
     return float((made - exact).norm() / exact.norm().clamp_min(1e-9))
 
@@ -87,7 +77,7 @@ def assert_as_close(given: dict[str, Any], dtype: torch.dtype, reverse: bool, ne
     """No further from double precision than twice what eager code in that dtype is, or than a few of its roundings."""
     exact = results(given, torch.float64, "eager", reverse, needs)
     eager = results(given, dtype, "eager", reverse, needs)
-    made = poisoned(lambda: results(given, dtype, "triton", reverse, needs))
+    made = results(given, dtype, "triton", reverse, needs)
     assert len(made) == len(exact)
     for mine, theirs, truth in zip(made, eager, exact, strict=True):
         assert distance(mine, truth) <= 2 * distance(theirs, truth) + 4 * torch.finfo(dtype).eps

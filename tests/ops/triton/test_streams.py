@@ -35,8 +35,10 @@ def starts(*shape: int) -> Tensor:
 
 
 def test_empty_memory_is_poisoned() -> None:
-    _, poisoned = both(lambda device: torch.zeros((), device=device).new_empty(3))
-    assert poisoned.isnan().all()
+    some = torch.zeros(3, device=DEVICE)
+    for made in (some.new_empty(3), torch.empty_like(some), torch.empty(3, device=DEVICE, dtype=torch.float8_e4m3fn)):
+        assert made.float().isnan().all()
+    assert (torch.empty(3, device=DEVICE, dtype=torch.int64) == 2**63 - 1).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

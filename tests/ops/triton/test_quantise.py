@@ -1,0 +1,86 @@
+"""Numbers in FP8 by kernels: those of the definition, straight and turned, under signs or without."""
+
+from importlib import import_module
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from flipout.backend import using
+from flipout.perturbation import Signs
+from flipout.random import key_schedule
+from flipout.schemes.quantised import FP8, Whose, quantise, scale_of
+from tests.ops.triton.kernels import DEVICE, MARKS
+
+kernels = import_module("flipout.ops.triton.quantise")
+pytestmark = MARKS
+HALF = (torch.bfloat16, torch.float16)
+
+
+def numbers(*shape: int, dtype: torch.dtype) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator).mul(3).to(DEVICE, dtype)
+
+
+def assert_quantised(x: Tensor, whose: Whose | None) -> None:
+    scale = kernels.largest(x) / torch.finfo(FP8).max
+    made, turned = kernels.quantise(x, scale, whose, True, True)
+    assert turned.is_contiguous()
+    assert torch.equal(turned.view(torch.uint8), made.T.contiguous().view(torch.uint8))
+    for straight in (True, False):
+        alone = kernels.quantise(x, scale, whose, straight, not straight)
+        assert alone[int(straight)] is None
+        assert torch.equal(alone[int(not straight)].view(torch.uint8), (made if straight else turned).view(torch.uint8))
+    with using("eager"):
+        assert torch.equal(scale, scale_of(x))
+        expected = quantise(x, scale, whose, True, False).straight
+    assert expected is not None
+    own, truth = made.float(), expected.float()
+    if DEVICE.type == "cuda":
+        assert torch.equal(own, truth)
+    else:  # The interpreter rounds in a way of its own: to a neighbour, and without the carry into a power of two.
+        share = torch.where(truth.frexp().mantissa.abs() == 0.5, 0.5, 0.125)
+        assert ((own - truth).abs() <= (truth.abs() * share).clamp_min(2.0**-9)).all()
+        assert (own.sign() * truth.sign() >= 0).all()
+
+
+@given(
+    count=st.integers(1, 9),
+    positions=st.integers(1, 20),
+    features=st.integers(1, 70) | st.sampled_from([128, 129, 300]),
+    first=st.sampled_from([0, 5, 2**31]),
+    over=st.sampled_from([0, 1]),
+    antithetic=st.booleans(),
+    dtype=st.sampled_from(HALF),
+)
+def test_any_shape_under_signs(
+    count: int, positions: int, features: int, first: int, over: int, antithetic: bool, dtype: torch.dtype
+) -> None:
+    signs, keys = Signs(77, first, count, antithetic), key_schedule(torch.tensor(5, device=DEVICE))
+    assert_quantised(numbers(count * positions, features, dtype=dtype), Whose(signs, keys, over))
+
+
+@given(rows=st.integers(1, 200), features=st.integers(1, 300), dtype=st.sampled_from(HALF))
+def test_any_shape_without_signs(rows: int, features: int, dtype: torch.dtype) -> None:
+    assert_quantised(numbers(rows, features, dtype=dtype), None)
+
+
+@pytest.mark.parametrize("size", [1, 2047, 2048, 2048 * 8 + 1, 40_000])
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32], ids=str)
+def test_the_largest_of_what_is_finite(size: int, dtype: torch.dtype) -> None:
+    x = numbers(size, dtype=dtype)
+    assert kernels.largest(x) == x.float().abs().max()
+    x[size // 2] = torch.nan
+    x[-1] = -torch.inf
+    assert kernels.largest(x) == torch.where(x.isfinite(), x, 0).float().abs().max()
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="no CUDA device here; in the interpreter these sizes take minutes")
+@pytest.mark.parametrize("shape", [(8192, 4096), (4096, 4096), (1000, 1234)], ids=str)
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+def test_real_sizes(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    signs, keys = Signs(77, 0, shape[0], False), key_schedule(torch.tensor(5, device=DEVICE))
+    assert_quantised(numbers(*shape, dtype=dtype), Whose(signs, keys, 1))
+    assert_quantised(numbers(*shape, dtype=dtype), None)

@@ -1,0 +1,34 @@
+"""Memory that nobody has written to, made visible."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+
+@contextmanager
+def poisoned() -> Iterator[None]:
+    """Inside: empty tensors are full of NaN, or of the largest integer, so that what a kernel leaves out is seen. torch
+    does so too where its algorithms are to be deterministic, but then refuses products on a GPU."""
+
+    def full(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def made(*given: Any, **options: Any) -> Tensor:
+            out = make(*given, **options)
+            with torch.no_grad():
+                return out.fill_(_worst(out.dtype))
+
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch, "empty_strided"), (Tensor, "new_empty")):
+            patch.setattr(owner, name, full(getattr(owner, name)))
+        yield
+
+
+def _worst(dtype: torch.dtype) -> float:
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.nan
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max
