@@ -13,7 +13,9 @@ from torch import Tensor, nn
 import flipout
 from flipout.experiments.networks import convgg
 from flipout.ops.triton.flips import add_flipped, flip_drawn
+from flipout.ops.triton.quantise import largest, quantise
 from flipout.ops.triton.streams import scaled_noise
+from flipout.ops.triton.sums import sum_rows
 from flipout.perturbation import Signs
 from flipout.random import key_schedule
 
@@ -45,7 +47,7 @@ def run() -> Iterator[Row]:
     yield from _kernels(8192, 4096)
 
 
-def _step(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
+def step_of(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
     def step() -> None:
         for tensor in inputs:
             tensor.grad = None
@@ -54,11 +56,11 @@ def _step(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, gr
     return step
 
 
-def _captured(runs: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+def captured(runs: Mapping[str, Callable[[], object]], seconds: float = 2) -> dict[str, list[float]]:
     """Of one replay, several being launched before the device is waited for."""
     graphs = {name: replayed(run) for name, run in runs.items()}
     several = {name: timed(lambda graph=graph: [graph() for _ in range(5)]) for name, graph in graphs.items()}
-    measured = interleaved(several, seconds=2)
+    measured = interleaved(several, seconds=seconds)
     for graph in graphs.values():
         graph.close()
     return {name: [value / 5 for value in values] for name, values in measured.items()}
@@ -74,11 +76,11 @@ def _linear(examples: int, width: int, kind: str) -> Iterator[Row]:
         for name, scheme in SCHEMES.items()
     }
     steps: dict[str, Callable[[], object]] = {
-        name: _step(layer, [x, *layer.parameters()], x, grad) for name, layer in layers.items()
+        name: step_of(layer, [x, *layer.parameters()], x, grad) for name, layer in layers.items()
     }
     weight, room = torch.randn(width, width, device="cuda", dtype=KIND), torch.empty_like(grad)
     steps["one product"] = lambda: torch.mm(x.detach(), weight.T, out=room)
-    measured = _captured(steps)
+    measured = captured(steps)
     against = dict.fromkeys(list(layers)[1:], "shared")
     yield from rows(f"{case} captured", measured, against, dtype="bfloat16")
     both = {name: measured[name] for name in ("local_reparam", "flipout")}
@@ -100,37 +102,41 @@ def _against_bayesian_torch(
     except ImportError:
         return
     other = LinearFlipout(width, width).to(x)
-    step = _step(partial(other, return_kl=False), [x, *other.parameters()], x, grad)
+    step = step_of(partial(other, return_kl=False), [x, *other.parameters()], x, grad)
     every = {**own, "bayesian-torch": step}
     measured = interleaved({name: timed(one) for name, one in every.items()}, seconds=2)
     against = dict.fromkeys(own, "bayesian-torch")
     yield from rows(f"{case} wall time", measured, against, dtype="bfloat16")
-    yield from rows(f"{case} captured, bayesian-torch too", _captured(every), against, dtype="bfloat16")
+    yield from rows(f"{case} captured, bayesian-torch too", captured(every), against, dtype="bfloat16")
 
 
 def _kernels(examples: int, width: int) -> Iterator[Row]:
     """The kernels around the products, beside a copy of as many numbers."""
     x, y = (torch.randn(examples, width, device="cuda", dtype=KIND) for _ in range(2))
     room, spread, start = torch.empty_like(x), torch.rand_like(x), torch.zeros((), dtype=torch.int64, device="cuda")
-    signs, keys = Signs(1, 0, examples, False), key_schedule(start)
+    signs, keys, scale = Signs(1, 0, examples, False), key_schedule(start), torch.ones((), device="cuda")
     runs = {
         "copy": lambda: room.copy_(x),
         "flip": lambda: flip_drawn(x, signs, keys, 1, -1),
         "add flipped": lambda: add_flipped(y, x, signs, keys, 0, -1),
         "noise": lambda: scaled_noise(start, spread, tuple(x.shape), "normal", KIND, KIND),
+        "sum rows": lambda: sum_rows(x, -1),
+        "largest": lambda: largest(x),
+        "to FP8, and turned": lambda: quantise(x, scale, (signs, keys, 1), True, True),
     }
     against: dict[str, str] = dict.fromkeys(list(runs)[1:], "copy")
-    yield from rows(f"kernels {examples} × {width} captured", _captured(runs), against, dtype="bfloat16")
+    yield from rows(f"kernels {examples} × {width} captured", captured(runs), against, dtype="bfloat16")
 
 
 def _vgg(examples: int) -> Iterator[Row]:
     x = torch.randn(examples, 3, 32, 32, device="cuda", dtype=KIND).to(memory_format=torch.channels_last)
     grad = torch.randn(examples, 10, device="cuda", dtype=KIND)
-    steps = {}
+    steps, held = {}, {}
     for scheme in ("plain", "shared", "flipout"):
         model: nn.Module = convgg(10).to(x).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         if scheme != "plain":
             flipout.perturb(model, flipout.MultiplicativeGaussian(0.1), scheme=scheme)
-        steps[scheme] = _step(model, list(model.parameters()), x, grad)
+        steps[scheme], held[scheme] = step_of(model, list(model.parameters()), x, grad), [float(held_bytes(model, x))]
     against = {"flipout": "shared", "shared": "plain"}
-    yield from rows(f"vgg16 {examples} captured", _captured(steps), against, dtype="bfloat16")
+    yield from rows(f"vgg16 {examples} captured", captured(steps), against, dtype="bfloat16")
+    yield from rows(f"vgg16 {examples} held for backward", held, against, what="bytes", dtype="bfloat16")
