@@ -162,7 +162,7 @@ def within(
 
 def same_order(rows: Rows) -> list[Check]:
     """Rows of the paper's table by their test value, pairs of neighbours that come out the other way round."""
-    there = ((row.paper[1], row) for row in rows.there if row.paper is not None and not row.tied)
+    there = ((row.paper[1], row) for row in rows.there if row.paper is not None and not (row.tied or row.reading))
     listed = [row for _, row in sorted(there, key=lambda pair: pair[0])]
     if len(listed) < 3:
         return []

@@ -4,7 +4,7 @@ They stand in the order of what they prove: flipout and its rival in one weight 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -31,6 +31,7 @@ class Row:
     scheme: Literal["shared", "flipout"] = "shared"
     weights: tuple[str, ...] = ("hh",)  # under the noise
     tied: bool = False
+    reading: bool = False  # another one of what the paper leaves open in a row
 
     @property
     def quoted(self) -> tuple[float, float] | None:
@@ -65,6 +66,7 @@ CHARACTERS = (
 
 _WD = Dropout(words=0.1, inputs=0.4, between=0.3, outputs=0.4)
 _HALF_OFF = Dropout(words=0.1, inputs=0.5, between=0.5, outputs=0.5)
+_SEMENIUTA, _ON_UPDATES = (81.91, 77.88), partial(rival.RecurrentDropoutLSTM, p=0.3)
 _WD_PAPER, _FLIPOUT_PAPER = (78.82, 75.71), (76.88, 73.20)
 
 WORDS = (
@@ -88,7 +90,15 @@ WORDS = (
         partial(rival.ZoneoutLSTM, zoneout_h=0.025, zoneout_c=0.25),
     ),
     Row("zaremba", "Zaremba (2014)", (80.40, 76.81), Dropout(0.1, 0.5, 0.5, 0.5, locked=False)),
-    Row("semeniuta", "Semeniuta (2016)", (81.91, 77.88), _HALF_OFF, partial(rival.RecurrentDropoutLSTM, p=0.3)),
+    Row("semeniuta", "Semeniuta (2016)", _SEMENIUTA, _HALF_OFF, _ON_UPDATES),
+    *(
+        Row(f"semeniuta-{name}", f"Semeniuta, {title}", _SEMENIUTA, drop, _ON_UPDATES, reading=True)
+        for name, title, drop in (
+            ("steps", "masks of each step", replace(_HALF_OFF, locked=False)),
+            ("ends", "none between layers", replace(_HALF_OFF, between=0.0)),
+            ("steps-ends", "masks of each step, none between layers", replace(_HALF_OFF, locked=False, between=0.0)),
+        )
+    ),
 )
 
 _LARGE = Dropout(words=0.1, outputs=0.4)

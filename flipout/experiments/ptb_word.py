@@ -15,7 +15,18 @@ from .language_tables import LanguageConfig, Table, Trained
 from .language_training import LanguageTraining
 
 WordRow = Literal[
-    "wd-flipout", "wd", "wd-flipout-tied", "wd-tied", "unregularised", "gal", "zoneout", "zaremba", "semeniuta"
+    "wd-flipout",
+    "wd",
+    "wd-flipout-tied",
+    "wd-tied",
+    "unregularised",
+    "gal",
+    "zoneout",
+    "zaremba",
+    "semeniuta",
+    "semeniuta-steps",
+    "semeniuta-ends",
+    "semeniuta-steps-ends",
 ]
 _EPOCHS = 100
 _BARS = {"wd-flipout": 75.5, "wd-flipout-tied": 71.0}  # perplexity

@@ -107,6 +107,21 @@ def trained(
     return Trained(row, seed, 19_780_400, 929_560, history, ended, valid, test, test + 0.1, 1e-6, drawn)
 
 
+def test_other_readings_of_a_row_have_its_bar_and_no_place_in_the_order():
+    values = {"wd-flipout": 73.0, "gal": 76.0, "semeniuta": 82.0, "semeniuta-steps": 70.0, "semeniuta-ends": 81.0}
+    checks, *_ = ptb_word.found(paper("ptb-word"), [trained(name, 0, 4.4, math.log(v)) for name, v in values.items()])
+    bars = {check.claim.partition(":")[0]: check.holds for check in checks if "is within" in check.claim}
+    assert bars == {
+        "Gal (2016)": True,
+        "Semeniuta (2016)": False,
+        "Semeniuta, masks of each step": True,
+        "Semeniuta, none between layers": False,
+    }
+    (order,) = (check for check in checks if "rank as in the paper" in check.claim)
+    assert order.claim.startswith("The 3 rows")
+    assert order.holds
+
+
 def test_bars_of_characters_and_the_numbers_of_the_paper():
     bits = math.log(2)
     values = {"flipout": 1.25, "shared": 1.251, "gal": 1.3}
