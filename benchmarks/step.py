@@ -26,6 +26,17 @@ def step(layer: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> Callable
     return run
 
 
+def step_of(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
+    """The same with gradients made anew, those of the inputs too."""
+
+    def run() -> None:
+        for tensor in inputs:
+            tensor.grad = None
+        model(x).backward(grad)
+
+    return run
+
+
 def held_bytes(layer: nn.Module, x: Tensor) -> int:
     """What autograd keeps between forward and backward, beside the Parameters: distinct storages, by size."""
     kept: dict[int, int] = {}

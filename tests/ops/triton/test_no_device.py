@@ -1,0 +1,59 @@
+"""Launches by address hand over what Triton's own do: its compiled launchers, over a driver that only looks."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="needs gcc, and Triton")
+def test_what_is_handed_over() -> None:
+    pytest.importorskip("triton")
+    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    ended = subprocess.run(
+        [sys.executable, "-m", __name__], cwd=ROOT, env={**env, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def main() -> None:
+    import torch
+
+    from benchmarks import no_device
+    from flipout.random import key_words
+
+    library = no_device.use()
+    handed, launches = ctypes.c_uint.in_dll(library, "handed"), ctypes.c_long.in_dll(library, "launches")
+    values = (ctypes.c_ulonglong * 32).in_dll(library, "values")
+    grid = (ctypes.c_uint * 3).in_dll(library, "grid")
+
+    import triton.language as tl
+
+    from flipout.ops.triton.flips import _flipped
+    from flipout.ops.triton.launch import launch
+
+    x, out, seed = torch.randn(48, 200), torch.empty(48, 200), torch.tensor(-3)
+    constants = {"SHARED": False, "NEGATE": 0, "REAL": tl.float32, "INDEX": tl.int32, "BLOCKS": 16}
+    handed.value = 10
+    seen = []
+    for first, parameter in ((7, 2**60 + 5), (7, 2**60 + 5), (2**31 + 3, 11)):
+        high, low = key_words(parameter, 1)
+        numbers = (96, 3, first, high, low, 1, 0)
+        launch(_flipped, (6,), out, x, None, None, seed, *numbers, FEATURES=200, **constants)
+        wide = (0, 1, 2, 5, 6, 7)  # pointers and annotated numbers have 8 bytes, the others 4
+        got = [values[i] if i in wide else values[i] % 2**32 for i in range(10)]
+        assert got == [out.data_ptr(), x.data_ptr(), seed.data_ptr(), *numbers], (got, numbers)
+        assert list(grid) == [6, 1, 1]
+        seen.append(got)
+    assert launches.value == 3
+    assert seen[0] == seen[1] != seen[2]
+
+
+if __name__ == "__main__":
+    main()
