@@ -54,7 +54,7 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
         ended = subprocess.run(
             [*map(str, command)],
             cwd=tmp_path,
-            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+            env={key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "FLIPOUT_DATA")},
             capture_output=True,
             text=True,
         )
