@@ -12,10 +12,10 @@ import flipout
 from flipout.ops.triton.flips import add_flipped
 from flipout.ops.triton.twice import multiply_twice
 from flipout.perturbation import Signs
-from flipout.random import key_schedule
 
 from .record import Row, rows
-from .training_gpu import KIND, captured, step_of
+from .step import step_of
+from .training_gpu import KIND, captured
 
 WIDTHS, EXAMPLES = (256, 512, 1024, 2048, 4096), (32, 512, 8192)
 CONVOLUTIONS = ((2048, 64, 32), (2048, 256, 8))  # examples, channels, side
@@ -35,10 +35,10 @@ def _products(examples: int, width: int, way: str) -> Iterator[Row]:
     mean, delta = (torch.randn(width, width, device="cuda", dtype=KIND) for _ in range(2))
     if way == "backward":
         mean, delta = mean.T, delta.T
-    signs, keys = Signs(1, 0, examples, False), key_schedule(torch.zeros((), dtype=torch.int64, device="cuda"))
+    signs, seed = Signs(1, 0, examples, False), torch.zeros((), dtype=torch.int64, device="cuda")
     runs: dict[str, Callable[[], object]] = {
-        "apart": lambda: add_flipped(F.linear(x, mean), F.linear(flipped, delta), signs, keys, 0, -1),
-        "one launch": lambda: multiply_twice(x, flipped, mean, delta, None, signs, keys, 0),
+        "apart": lambda: add_flipped(F.linear(x, mean), F.linear(flipped, delta), signs, seed, 0, -1),
+        "one launch": lambda: multiply_twice(x, flipped, mean, delta, None, signs, seed, 0),
     }
     case = f"both products {examples} {width}→{width} {way} captured"
     yield from rows(case, captured(runs, 0.4), {"one launch": "apart"}, dtype="bfloat16")

@@ -17,11 +17,10 @@ from flipout.ops.triton.quantise import largest, quantise
 from flipout.ops.triton.streams import scaled_noise
 from flipout.ops.triton.sums import sum_rows
 from flipout.perturbation import Signs
-from flipout.random import key_schedule
 
 from .record import Row, interleaved, rows
 from .recurrent import replayed, timed
-from .step import held_bytes
+from .step import held_bytes, step_of
 
 KIND = torch.bfloat16
 NOISE = {"mean-field": (flipout.MeanField(), 6), "gaussian": (flipout.Gaussian(0.1), 5)}  # products of flipout
@@ -45,15 +44,6 @@ def run() -> Iterator[Row]:
             yield from _linear(examples, width, kind)
     yield from _vgg(2048)
     yield from _kernels(8192, 4096)
-
-
-def step_of(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
-    def step() -> None:
-        for tensor in inputs:
-            tensor.grad = None
-        model(x).backward(grad)
-
-    return step
 
 
 def captured(runs: Mapping[str, Callable[[], object]], seconds: float = 2) -> dict[str, list[float]]:
@@ -114,15 +104,15 @@ def _kernels(examples: int, width: int) -> Iterator[Row]:
     """The kernels around the products, beside a copy of as many numbers."""
     x, y = (torch.randn(examples, width, device="cuda", dtype=KIND) for _ in range(2))
     room, spread, start = torch.empty_like(x), torch.rand_like(x), torch.zeros((), dtype=torch.int64, device="cuda")
-    signs, keys, scale = Signs(1, 0, examples, False), key_schedule(start), torch.ones((), device="cuda")
+    signs, scale = Signs(1, 0, examples, False), torch.ones((), device="cuda")
     runs = {
         "copy": lambda: room.copy_(x),
-        "flip": lambda: flip_drawn(x, signs, keys, 1, -1),
-        "add flipped": lambda: add_flipped(y, x, signs, keys, 0, -1),
+        "flip": lambda: flip_drawn(x, signs, start, 1, -1),
+        "add flipped": lambda: add_flipped(y, x, signs, start, 0, -1),
         "noise": lambda: scaled_noise(start, spread, tuple(x.shape), "normal", KIND, KIND),
         "sum rows": lambda: sum_rows(x, -1),
         "largest": lambda: largest(x),
-        "to FP8, and turned": lambda: quantise(x, scale, (signs, keys, 1), True, True),
+        "to FP8, and turned": lambda: quantise(x, scale, (signs, start, 1), True, True),
     }
     against: dict[str, str] = dict.fromkeys(list(runs)[1:], "copy")
     yield from rows(f"kernels {examples} × {width} captured", captured(runs), against, dtype="bfloat16")

@@ -22,7 +22,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 class _Kernel(NamedTuple):
-    call: Callable[..., Any]
+    call: Any  # a function, or several that serve the same
     fits: Callable[..., bool]
 
 
@@ -32,8 +32,9 @@ _refused: list[str] = []  # why some of them could not be imported
 _requested: Backend = "auto"
 
 
-def register(name: str, kernel: Callable[..., Any], fits: Callable[..., bool]) -> None:
-    """Let `kernel` replace the eager definition `name` where `fits(tensor, …)`, with what `chosen` was told."""
+def register(name: str, kernel: Any, fits: Callable[..., bool]) -> None:
+    """Let `kernel`, a function or several, replace the eager definition `name` where `fits(tensor, …)`, with what
+    `chosen` was told."""
     _kernels[name] = _Kernel(kernel, fits)
 
 
@@ -42,7 +43,7 @@ def offer(module: str) -> None:
     _offered.append(module)
 
 
-def chosen(name: str, tensor: Tensor, *about: Any, required: bool = True) -> Callable[..., Any] | None:
+def chosen(name: str, tensor: Tensor, *about: Any, required: bool = True) -> Any:
     """The kernel to use for the definition `name` on this tensor, or None: use the definition itself.
 
     One that is not `required` only joins steps that have kernels of their own: an explicit request does without it.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .errors import ExampleCount, InvalidArgument
-from .random import key_schedule, recorded, wrap
+from .random import wrap
 from .whole import whole
 
 
@@ -15,7 +15,7 @@ from .whole import whole
 class Draw:
     """Seeds, the index of the first example, rows per example, examples per base; and who counted the examples.
 
-    `fixed` says that nobody writes to the seeds, so that what is made of them can be kept.
+    `fixed` says that nobody writes to the seeds, so that they can be kept as they are.
 
     `rank` sets data-parallel ranks apart: their examples follow each other, and their bases are folded with it
     unless `share_base`.
@@ -34,7 +34,6 @@ class Draw:
     counted_by: str = field(default="", init=False)
     uses: set[Hashable] | None = field(default=None, init=False)  # of weights, where a draw is for one forward pass
     formed: dict[Hashable, Tensor] | None = field(default=None, init=False)  # examples' weights, where calls share them
-    _keys: dict[bool, Tensor] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
@@ -67,16 +66,12 @@ class Draw:
             )
         return examples
 
-    def sign_keys(self, reuse: bool) -> Tensor:
-        """Round keys of the signs, made from the seed as it is now: it may live in a tensor that a graph rewrites."""
-        keeps = self.fixed and not recorded() and not torch.is_inference_mode_enabled()
-        if keeps and reuse in self._keys:
-            return self._keys[reuse]
+    def seed_of_signs(self, reuse: bool) -> Tensor:
+        """As it is now: it may live in a tensor that is written to before the signs are made again, in backward."""
+        if reuse and self.sign_seed is None:
+            return torch.zeros_like(self.seed)
         seed = self.seed if self.sign_seed is None else self.sign_seed
-        made = key_schedule(torch.zeros_like(seed) if reuse and self.sign_seed is None else seed)
-        if keeps:
-            self._keys[reuse] = made
-        return made
+        return seed if self.fixed else seed.clone()
 
     @property
     def offset(self) -> int:
@@ -112,7 +107,8 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
             )
         return seed
     number = whole("seed", seed, more=", or a 0-dim int64 tensor.")
-    return torch.full((), wrap(number), dtype=torch.int64, device=device)
+    with torch.inference_mode(False):  # autograd keeps it
+        return torch.full((), wrap(number), dtype=torch.int64, device=device)
 
 
 def fresh_seed(device: torch.device) -> Tensor:

@@ -14,7 +14,7 @@ from .draw import Draw
 from .errors import AsymmetricDistribution
 from .random import sign_at, signs
 from .shards import Shard
-from .streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
+from .streams import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 
 
 class Part(NamedTuple):
@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Signs:
-    """Whose signs: the Parameter and the examples. Their `keys` are handed in, since they may live in a vmap."""
+    """Whose signs: the Parameter and the examples. The `seed` is handed in, since it may live in a vmap."""
 
     key: int
     first: int
@@ -35,17 +35,17 @@ class Signs:
     antithetic: bool
     part: "Part | None" = None
 
-    def over(self, dims: Sequence[tuple[int, int]], keys: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    def over(self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype) -> list[Tensor]:
         """(count, features) of ±1 for each (dimension, features)."""
-        return next(self.runs(dims, keys, dtype, self.count))
+        return next(self.runs(dims, seed, dtype, self.count))
 
     def runs(
-        self, dims: Sequence[tuple[int, int]], keys: Tensor, dtype: torch.dtype, some: int, masks: bool = False
+        self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype, some: int, masks: bool = False
     ) -> Iterator[list[Tensor]]:
         """`over`, for `some` examples after the other: made at once, but unpacked only as they are asked for."""
         part = self.part
         over = [(dim, part.whole if part and dim == 0 else features) for dim, features in dims]
-        for made in signs(keys, self.key, over, self.first, self.count, dtype, masks, some):
+        for made in signs(seed, self.key, over, self.first, self.count, dtype, masks, some):
             for j, (dim, features) in enumerate(dims):
                 if part and dim == 0:
                     made[j] = made[j].narrow(1, part.start, features)
@@ -53,9 +53,9 @@ class Signs:
                     made[j] = made[j] ^ torch.iinfo(made[j].dtype).min if masks else -made[j]
             yield made
 
-    def at(self, dim: int, example: Tensor, feature: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:
+    def at(self, dim: int, example: Tensor, feature: Tensor, seed: Tensor, dtype: torch.dtype) -> Tensor:
         """Single signs; examples are counted from the first one here."""
-        made = sign_at(keys, self.key, dim, example + self.first, feature, dtype)
+        made = sign_at(seed, self.key, dim, example + self.first, feature, dtype)
         return -made if self.antithetic and dim == 0 else made
 
 
@@ -94,8 +94,8 @@ class Perturbation:
     def signs(self) -> Signs:
         return Signs(self.key, self.first, self.examples, self.draw.antithetic, self.part)
 
-    def sign_keys(self, reuse: bool) -> Tensor:
-        return self.draw.sign_keys(reuse)
+    def seed_of_signs(self, reuse: bool) -> Tensor:
+        return self.draw.seed_of_signs(reuse)
 
     def deltas(self, first: int, count: int) -> Tensor:
         """(count, *shape): ΔŴ of the bases `first` onward."""
@@ -109,6 +109,8 @@ class Perturbation:
 
     def delta(self, base: int = 0) -> Tensor:
         """ΔŴ of one base."""
+        if self.draw.fixed:
+            return self._sample(self.draw.seed, Origin(self.key, NOISE, base, self.draw.fold))
         return self._sample(self._starts(NOISE, base, 1).squeeze(0))
 
     def starts(self, first: int, count: int) -> Tensor | None:
@@ -163,12 +165,12 @@ class Perturbation:
     def seen_by(self, first: int, examples: int) -> Self:
         return replace(self, first=first, examples=examples)
 
-    def _sample(self, start: Tensor) -> Tensor:
+    def _sample(self, start: Tensor, origin: Origin | None = None) -> Tensor:
         shape = tuple(self.parameter.shape)
         if self.source is None:
-            whole = sample(self.distribution, self.spread, start, shape, self.dtype)
+            whole = sample(self.distribution, self.spread, start, shape, self.dtype, origin)
         else:
-            whole = sample_of(self.distribution, self.source, start, shape, self.dtype)
+            whole = sample_of(self.distribution, self.source, start, shape, self.dtype, origin)
         return self._rows_of(whole, start.dim())
 
     def _starts(self, field: int, first: int, count: int) -> Tensor:

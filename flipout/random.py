@@ -25,9 +25,6 @@ Array = Any  # a tensor, or numpy's array
 
 def key_schedule(seed: Tensor) -> Tensor:
     """The (rounds, 2) round keys of a 64-bit seed."""
-    kernel = chosen("key_schedule", seed)
-    if kernel is not None:
-        return kernel(seed)
     return (torch.stack((seed, seed >> 32)) + constant(_weyl, seed.device)).bitwise_and_(WORD)
 
 
@@ -64,7 +61,7 @@ def key_words(key: int, dim: int) -> tuple[int, int]:
 
 
 def signs(
-    keys: Tensor,
+    seed: Tensor,
     key: int,
     over: Sequence[tuple[int, int]],
     first: int,
@@ -78,25 +75,26 @@ def signs(
     """
     some = max(count if some is None else some, 1)
     runs = range(0, max(count, 1), some)
-    kernel = chosen("signs", keys, dtype)
+    kernel = chosen("signs", seed, dtype)
     if kernel is not None:
         for i in runs:
             length = min(some, count - i)
-            yield [kernel(keys, key, dim, size, first + i, length, dtype, masks) for dim, size in over]
+            yield [kernel(seed, key, dim, size, first + i, length, dtype, masks) for dim, size in over]
         return
     form = sign_masks if masks else unpack
-    words = sign_words(keys, key, over, first, count)
+    words = sign_words(seed, key, over, first, count)
     for i in runs:
         yield [form(word[i : i + some], size, dtype) for word, (_, size) in zip(words, over, strict=True)]
 
 
-def sign_words(keys: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Sequence[Tensor]:
+def sign_words(seed: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Sequence[Tensor]:
     """(count, words) for each (dimension, features) of Parameter `key`: packed signs of the examples `first` onward,
     32 in a word."""
     blocks = tuple((dim, -(-size // BLOCK)) for dim, size in over)
-    example = torch.arange(first, first + count, device=keys.device).unsqueeze(1)
-    block, high, low = constant(_blocks, key, blocks, keys.device).unbind(0)
-    if few(count * len(block), keys):
+    example = torch.arange(first, first + count, device=seed.device).unsqueeze(1)
+    block, high, low = constant(_blocks, key, blocks, seed.device).unbind(0)
+    keys = key_schedule(seed)
+    if few(count * len(block), seed):
         counter = block.numpy(), example.numpy(), high.numpy(), low.numpy()
         words = torch.from_numpy(np.stack(philox(counter, keys.numpy()), -1)).flatten(1)
     else:
@@ -136,11 +134,11 @@ def mask_type(dtype: torch.dtype) -> torch.dtype:
     return {2: torch.int16, 8: torch.int64}.get(dtype.itemsize, torch.int32)
 
 
-def sign_at(keys: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, dtype: torch.dtype) -> Tensor:
+def sign_at(seed: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, dtype: torch.dtype) -> Tensor:
     """Single signs, one for each (example, feature) pair after broadcasting."""
     block = feature // BLOCK
     high, low = (torch.full_like(block, word) for word in key_words(key, dim))
-    words = torch.stack(philox((block, example, high, low), keys))
+    words = torch.stack(philox((block, example, high, low), key_schedule(seed)))
     lane = (feature // 32 % 4).expand(words.shape[1:]).unsqueeze(0)
     bit = (words.gather(0, lane).squeeze(0) >> (feature % 32)) & 1
     return (1 - 2 * bit).to(dtype)

@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -50,6 +51,22 @@ def _splitmix(z: Array) -> Array:
         if multiplier is not None:
             z *= multiplier
     return z
+
+
+class Origin(NamedTuple):
+    """Where the stream of one base starts, to be made of a seed by whoever makes the noise."""
+
+    key: int
+    field: int
+    base: int
+    fold: int
+
+    def start(self, seed: Tensor) -> Tensor:
+        return stream_starts(seed, self.key, self.field, self.base, 1, self.fold).squeeze(-1)
+
+    def words(self) -> tuple[int, int, int]:
+        """What is added to the seed and to what is mixed of it, in turn."""
+        return wrap((self.key << 3 | self.field) * APART), wrap(self.fold * GAMMA), wrap((self.base + 1) * GAMMA)
 
 
 def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold: int = 0) -> Tensor:

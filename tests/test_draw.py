@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.draw import from_seed
-from tests.networks import mlp
+from tests.networks import gradients, mlp
 
 SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent"]
 DISTRIBUTIONS = [flipout.Gaussian(0.4), flipout.MeanField(std=0.4), flipout.DropConnect(0.5)]
@@ -154,6 +154,29 @@ def test_a_seed_in_a_tensor_is_read_when_it_is_used():
         second = layer(x)
     assert torch.equal(first, expected[0])
     assert torch.equal(second, expected[1])
+
+
+def test_a_seed_may_change_before_backward():
+    layer = flipout.nn.Linear(4, 3, distribution=flipout.MeanField())
+    x, seed, made = torch.randn(5, 4), torch.tensor(1), []
+    for after in (1, 2):
+        with flipout.hold(layer, seed=seed.fill_(1)):
+            y = layer(x)
+        seed.fill_(after)
+        layer.zero_grad()
+        y.square().sum().backward()
+        made.append(gradients(layer))
+    torch.testing.assert_close(*made, rtol=0, atol=0)
+
+
+def test_a_draw_opened_in_inference_mode_is_differentiated_outside():
+    layer = flipout.nn.Linear(4, 3, distribution=flipout.MeanField())
+    with torch.inference_mode():
+        held = flipout.hold(layer, seed=1)
+        held.__enter__()
+    layer(torch.randn(5, 4)).sum().backward()
+    held.__exit__(None, None, None)
+    assert gradients(layer)["weight_rho"].any()
 
 
 def test_examples_are_numbered_below_two_to_the_32():

@@ -10,7 +10,7 @@ from torch import nn
 import flipout
 from flipout.backend import Backend, chosen, using
 from flipout.nn.contexts import weighted_sums
-from flipout.random import key_schedule, sign_words, signs
+from flipout.random import sign_words, signs
 from flipout.streams import NOISE, Stream, stream_starts
 
 KEY = 12345678901
@@ -80,8 +80,8 @@ def test_same_elbo_and_predictions_as_on_the_cpu(prior: flipout.bayes.Prior) -> 
 
 def test_signs_are_the_same_bits() -> None:
     seed = torch.tensor(-(2**60) + 17)
-    (mine,) = sign_words(key_schedule(seed), KEY, [(1, 1000)], 5, 300)
-    (theirs,) = sign_words(key_schedule(seed.cuda()), KEY, [(1, 1000)], 5, 300)
+    (mine,) = sign_words(seed, KEY, [(1, 1000)], 5, 300)
+    (theirs,) = sign_words(seed.cuda(), KEY, [(1, 1000)], 5, 300)
     assert torch.equal(mine, theirs.cpu())
 
 
@@ -143,10 +143,10 @@ def test_signs_of_more_elements_than_an_int32_counts() -> None:
     count, features = 2**20, 2**11 + 3
     if torch.cuda.mem_get_info()[0] < 3 * count * features * 2:
         pytest.skip("not enough memory on this device")
-    keys = key_schedule(torch.tensor(-1))
+    seed = torch.tensor(-1)
     with using("triton"):
-        (made,) = next(signs(keys.cuda(), KEY, [(1, features)], 2**32 - count, count, torch.bfloat16))
-    (last,) = next(signs(keys, KEY, [(1, features)], 2**32 - 3, 3, torch.bfloat16))
+        (made,) = next(signs(seed.cuda(), KEY, [(1, features)], 2**32 - count, count, torch.bfloat16))
+    (last,) = next(signs(seed, KEY, [(1, features)], 2**32 - 3, 3, torch.bfloat16))
     assert torch.equal(made[-3:].cpu(), last)
 
 
@@ -158,7 +158,7 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         start = stream_starts(there, key, NOISE, first, size)
         for kind in ("normal", "uniform", "sign"):
             getattr(Stream(start, (size,), torch.float32), kind)(first % 7)
-        next(signs(key_schedule(there), key, [(0, size), (1, size)], first, size, torch.float32))
+        next(signs(there, key, [(0, size), (1, size)], first, size, torch.float32))
 
     def compiled() -> int:
         own = [kernels.streams._halves, kernels.streams._bits, kernels.streams._starts, kernels.random._signs]

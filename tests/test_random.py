@@ -25,12 +25,8 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 KEY = parameter_key("layer.weight")
 
 
-def keys(seed: int = 0) -> Tensor:
-    return key_schedule(torch.tensor(seed))
-
-
 def signs(seed: int, key: int, over: list[tuple[int, int]], first: int, count: int, dtype: torch.dtype) -> list[Tensor]:
-    words = sign_words(keys(seed), key, over, first, count)
+    words = sign_words(torch.tensor(seed), key, over, first, count)
     return [unpack(word, features, dtype) for word, (_, features) in zip(words, over, strict=True)]
 
 
@@ -65,7 +61,7 @@ def starts(seed: int = 0, key: int = KEY, field: int = NOISE, count: int = 1, fo
 def test_philox_gives_the_known_answers_of_random123(counter: str, key: str, answer: str) -> None:
     c0, c1, c2, c3 = (torch.tensor(int(word, 16)) for word in counter.split())
     low, high = (int(word, 16) for word in key.split())
-    words = philox((c0, c1, c2, c3), keys(wrap(high << 32 | low)))
+    words = philox((c0, c1, c2, c3), key_schedule(torch.tensor(wrap(high << 32 | low))))
     assert " ".join(f"{int(word):08x}" for word in words) == answer
 
 
@@ -73,8 +69,8 @@ def test_philox_gives_the_known_answers_of_random123(counter: str, key: str, ans
 def test_one_sign_made_alone_is_that_of_the_matrix(dim: int) -> None:
     whole = some_signs(seed=-5, dim=dim, first=70, count=9, features=300)
     example, feature = torch.arange(70, 79).unsqueeze(1), torch.arange(300)
-    assert torch.equal(sign_at(keys(-5), KEY, dim, example, feature, torch.float32), whole)
-    assert sign_at(keys(-5), KEY, dim, torch.tensor(75), torch.tensor(257), torch.float32) == whole[5, 257]
+    assert torch.equal(sign_at(torch.tensor(-5), KEY, dim, example, feature, torch.float32), whole)
+    assert sign_at(torch.tensor(-5), KEY, dim, torch.tensor(75), torch.tensor(257), torch.float32) == whole[5, 257]
 
 
 def test_signs_do_not_depend_on_how_they_are_asked_for() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..backend import chosen
 from ..errors import InvalidArgument
 from ..random import transformed
-from ..streams import Stream
+from ..streams import Origin, Stream
 from .prior import Prior
 
 
@@ -99,16 +99,18 @@ class _Scaled:
     distribution: Distribution
     shape: tuple[int, ...]
     rounded: torch.dtype  # of the noise alone
+    origin: Origin | None  # where the stream starts, made of a seed; without it the start itself is given
 
     def kernel(self, start: Tensor, factor: Tensor, **of: Any) -> Callable[..., Tensor] | None:
         kind = getattr(type(self.distribution).noise, "kind", lambda _: None)(self.distribution)
         if kind is None or factor.shape not in (torch.Size(), self.shape, (*start.shape, *self.shape)):
             return None
         made = chosen("scaled_noise", start, self.rounded, required=False)
-        return made and (lambda dtype: made(start, factor, self.shape, kind, self.rounded, dtype, **of))
+        return made and (lambda dtype: made(start, factor, self.shape, kind, self.rounded, dtype, self.origin, **of))
 
     def noise(self, start: Tensor) -> Tensor:
-        return self.distribution.noise(Stream(start, self.shape, self.rounded))
+        at = start if self.origin is None else self.origin.start(start)
+        return self.distribution.noise(Stream(at, self.shape, self.rounded))
 
 
 class _Replayed(torch.autograd.Function):
@@ -170,17 +172,27 @@ def made_of_source(source: Tensor | None, shape: torch.Size) -> bool:
 
 
 def sample_of(
-    distribution: Distribution, source: Tensor, start: Tensor, shape: tuple[int, ...], dtype: torch.dtype
+    distribution: Distribution,
+    source: Tensor,
+    start: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    origin: Origin | None = None,
 ) -> Tensor:
     """`sample` with the spread softplus(source)."""
-    return _OfSource.apply(source, start, _Scaled(distribution, shape, source.dtype), dtype)  # pyright: ignore
+    return _OfSource.apply(source, start, _Scaled(distribution, shape, source.dtype, origin), dtype)  # pyright: ignore
 
 
 def sample(
-    distribution: Distribution, spread: Tensor, start: Tensor, shape: tuple[int, ...], dtype: torch.dtype
+    distribution: Distribution,
+    spread: Tensor,
+    start: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    origin: Origin | None = None,
 ) -> Tensor:
-    """ΔŴ of `shape` for each starting point, in `dtype`."""
-    scaled = _Scaled(distribution, shape, spread.dtype)
+    """ΔŴ of `shape` for each starting point, in `dtype`; with an origin, for each seed."""
+    scaled = _Scaled(distribution, shape, spread.dtype, origin)
     if transformed():
         return (spread * scaled.noise(start)).to(dtype)
     if spread.requires_grad:

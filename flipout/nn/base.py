@@ -272,7 +272,7 @@ class Perturbed(nn.Module):
         asked = self.plan.batch_dim
         dim, outer = self.plan.follows if asked is None else asked, x.dim() - inner
         if outer > dim:
-            return x.movedim(dim, 0), dim
+            return x.movedim(dim, 0) if dim else x, dim
         if outer == 0 or (outer == dim and asked is None):
             return x.unsqueeze(0), None
         raise InvalidInput(

@@ -69,7 +69,8 @@ def hold(
     if seed is None:
         draw = replace(root.take(device), **fields)
         if sign_seed is not None:
-            draw.sign_seed = from_seed(sign_seed, device=device).seed
+            signs = from_seed(sign_seed, device=device)
+            draw.sign_seed, draw.fixed = signs.seed, signs.fixed
     else:
         draw = from_seed(seed, sign_seed, device, **fields)
     roots = {holder for plan in keys for holder, _ in plan.roots}

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import CheckpointFunction
 
-from ..draw import Draw, fresh_seed, from_seed
+from ..draw import Draw, fresh_seed
 from ..errors import AmbiguousReplay, Unsupported
 from .tape import Tape, decided
 
@@ -112,7 +112,7 @@ class Root:
             rank = dist.get_rank(self.process_group)
             if self.share_base:
                 dist.broadcast(seed, group=self.process_group, group_src=0)
-        draw = from_seed(seed, rank=rank, share_base=self.share_base)
+        draw = Draw(seed, rank=rank, share_base=self.share_base, fixed=True)
         draw.uses = set()
         return draw
 

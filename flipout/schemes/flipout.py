@@ -54,17 +54,17 @@ class Flipout(Scheme):
         if made is not None:
             return made
         spec, delta, whole = self._spread_over(op, p)
-        keys = p.sign_keys(self.reuse_signs)
-        return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, keys))
+        seed = p.seed_of_signs(self.reuse_signs)
+        return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, seed))
 
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
         spec, delta, whole = self._spread_over(op, p)
-        flipped = spec.flipped(p.mean, bias, delta, p.sign_keys(self.reuse_signs), p.dtype)
+        flipped = spec.flipped(p.mean, bias, delta, p.seed_of_signs(self.reuse_signs), p.dtype)
         return flipped if spec.lifted is op else lambda x: whole(x, flipped)
 
     def vector(self, p: Perturbation) -> Tensor:
-        keys = p.sign_keys(self.reuse_signs)
-        (r,) = p.signs.over([(0, p.parameter.numel())], keys, p.dtype)
+        seed = p.seed_of_signs(self.reuse_signs)
+        (r,) = p.signs.over([(0, p.parameter.numel())], seed, p.dtype)
         return p.mean + self._delta_of_each(p) * r.reshape(p.examples, *p.parameter.shape)
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
@@ -73,21 +73,21 @@ class Flipout(Scheme):
             return added(y, self.vector(p), dim)
         first, count, group = self._bases(p)
         share, skip = group or p.examples, p.first - first * group if group else 0
-        return kernel(y, p.mean, p.deltas(first, count), p.signs, p.sign_keys(self.reuse_signs), share, skip)
+        return kernel(y, p.mean, p.deltas(first, count), p.signs, p.seed_of_signs(self.reuse_signs), share, skip)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         first, count, group = self._bases(p)
-        keys, width = p.sign_keys(self.reuse_signs), p.parameter.shape[1]
+        seed, width = p.seed_of_signs(self.reuse_signs), p.parameter.shape[1]
         base = (example + p.first) // group if group else torch.zeros_like(example)
-        r = p.signs.at(0, example, row, keys, p.dtype).unsqueeze(-1)
-        (s,) = p.signs.over([(1, width)], keys, p.dtype)
+        r = p.signs.at(0, example, row, seed, p.dtype).unsqueeze(-1)
+        (s,) = p.signs.over([(1, width)], seed, p.dtype)
         return p.delta_rows(row, base, first, count) * r * s[example]
 
     def weights(self, p: Perturbation, groups: int | None) -> Tensor:
         if groups is None:
             return self.vector(p)
-        keys, (d0, d1) = p.sign_keys(self.reuse_signs), p.parameter.shape[:2]
-        over0, over1 = p.signs.over([(0, d0), (1, groups * d1)], keys, p.dtype)
+        seed, (d0, d1) = p.seed_of_signs(self.reuse_signs), p.parameter.shape[:2]
+        over0, over1 = p.signs.over([(0, d0), (1, groups * d1)], seed, p.dtype)
         over0, over1 = over0.unflatten(1, (groups, -1)).unsqueeze(-1), over1.unflatten(1, (groups, -1)).unsqueeze(2)
         flips = (over0 * over1).view(p.examples, d0, d1, *[1] * (p.parameter.dim() - 2))
         return p.mean + self._delta_of_each(p) * flips
@@ -99,7 +99,7 @@ class Flipout(Scheme):
             kernel, *about = self._kernel("weighted_groups", p.parameter, p, None, 1)
             if kernel is not None:
                 dtype = torch.float16 if p.dtype.itemsize == 2 else p.dtype
-                signs = p.signs.over(list(enumerate(p.parameter.shape)), p.sign_keys(self.reuse_signs), dtype)
+                signs = p.signs.over(list(enumerate(p.parameter.shape)), p.seed_of_signs(self.reuse_signs), dtype)
                 return kernel(*signs, coefficients, p.dtype, *about)
         total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
         group = self._bases(p)[2]
@@ -121,15 +121,15 @@ class Flipout(Scheme):
     def _weighted_signs(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         """Rᵀ diag(F) S of each base, or Σ_n F_n r_n of a vector, to be multiplied with ΔŴ; every base has as many
         examples."""
-        keys, bases, dtype = p.sign_keys(self.reuse_signs), self._bases(p)[1], coefficients.dtype
+        seed, bases, dtype = p.seed_of_signs(self.reuse_signs), self._bases(p)[1], coefficients.dtype
         if groups is None:
-            (r,) = p.signs.over([(0, p.parameter.numel())], keys, dtype)
+            (r,) = p.signs.over([(0, p.parameter.numel())], seed, dtype)
             made = torch.bmm(coefficients.view(bases, 1, -1), r.unflatten(0, (bases, -1)))
             return made.view(bases, *p.parameter.shape)
         d0, d1, *kernel = p.parameter.shape
         over0, over1 = (
             signs.view(bases, -1, groups, signs.shape[1] // groups).transpose(1, 2)
-            for signs in p.signs.over([(0, d0), (1, groups * d1)], keys, p.dtype)
+            for signs in p.signs.over([(0, d0), (1, groups * d1)], seed, p.dtype)
         )
         return outer_sum(over0, over1, coefficients.view(bases, 1, -1)).view(bases, d0, d1, *[1] * len(kernel))
 
@@ -137,12 +137,12 @@ class Flipout(Scheme):
         """The definition without gradients, the noise of small groups made where it is used; None where no kernel
         serves."""
         kernel, *groups = self._kernel("put_grouped", x, p, op, p.draw.rows) if x.dim() == 2 else (None,)
-        flip_drawn = None if kernel is None else chosen("flip_drawn", x, p.signs, op.in_dim, required=False)
-        if kernel is None or flip_drawn is None:
+        flips = None if kernel is None else chosen("flips", x, p.signs, op.in_dim, required=False)
+        if kernel is None or flips is None:
             return None
-        keys = p.sign_keys(self.reuse_signs)
-        y, flipped = op.apply(x, p.mean, bias), flip_drawn(x, p.signs, keys, op.s_dim, op.in_dim)
-        (r,) = p.signs.over([(op.r_dim, op.out_features)], keys, p.dtype)
+        seed = p.seed_of_signs(self.reuse_signs)
+        y, flipped = op.apply(x, p.mean, bias), flips[0](x, p.signs, seed, op.s_dim, op.in_dim)
+        (r,) = p.signs.over([(op.r_dim, op.out_features)], seed, p.dtype)
         return kernel(y, flipped, r, *groups)
 
     def _kernel(self, name: str, tensor: Tensor, p: Perturbation, op: Op | None, rows: int) -> tuple[Any, ...]:
@@ -171,12 +171,12 @@ class Flipout(Scheme):
         signs = p.seen_by(first * group, count * group).signs
         return Spec(op, op.batched(count), signs), p.deltas(first, count), whole
 
-    def _combine(self, spec: Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, keys: Tensor):
+    def _combine(self, spec: Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, seed: Tensor):
         if transformed():
-            return spec.forward(x, mean, bias, delta, keys)
+            return spec.forward(x, mean, bias, delta, seed)
         if self.perturbation_dtype is not None and serves(spec) and x.numel():
-            return QuantisedProduct.apply(x, mean, bias, delta, keys, spec)
-        return FlippedProduct.apply(x, mean, bias, delta, keys, spec)
+            return QuantisedProduct.apply(x, mean, bias, delta, seed, spec)
+        return FlippedProduct.apply(x, mean, bias, delta, seed, spec)
 
     def _bases(self, p: Perturbation) -> tuple[int, int, int]:
         """The first base of these examples, the number of bases, and the group size (0 for all)."""

@@ -25,12 +25,12 @@ class Spec:
     def dims(self) -> tuple[tuple[int, int], tuple[int, int]]:
         return (self.op.r_dim, self.op.out_features), (self.op.s_dim, self.op.in_features)
 
-    def forward(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor) -> Tensor:
-        r, s = self.signs.over(self.dims, keys, x.dtype)
+    def forward(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor) -> Tensor:
+        r, s = self.signs.over(self.dims, seed, x.dtype)
         return flipped(x, self.op, self.lifted, mean, delta, r, s, bias)
 
-    def flipped(self, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, dtype: torch.dtype) -> Flipped:
-        r, s = self.signs.over(self.dims, keys, dtype)
+    def flipped(self, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor, dtype: torch.dtype) -> Flipped:
+        r, s = self.signs.over(self.dims, seed, dtype)
         return Flipped(self.op, self.lifted, mean, delta, r, s, bias)
 
     def forms(self, x: Tensor) -> bool:
@@ -41,11 +41,11 @@ class Spec:
             return False
         return x.numel() >= least * count * self.op.in_features and x[0].is_contiguous()
 
-    def formed(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor) -> Tensor:
+    def formed(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor) -> Tensor:
         """The same by batched(x, W̄ + ΔŴ ∘ r sᵀ): a few examples' weights at a time, which stay in a CPU's cache."""
         count, deltas = self.signs.count, delta.view(-1, 1, *mean.shape)
         group, rows, some = count // len(deltas), x.shape[0] // count, max(_CACHED // 4 // max(mean.numel(), 1), 1)
-        r, s = self.signs.over(self.dims, keys, x.dtype)
+        r, s = self.signs.over(self.dims, seed, x.dtype)
         r, s = r.unsqueeze(-1), s.unsqueeze(-2)
         y = x.new_empty(*x.shape[:-1], self.op.out_features)
         room = mean.new_empty(min(some, count), *mean.shape)
@@ -58,7 +58,7 @@ class Spec:
             self.op.batched(length).put(y[piece], x[piece], weight)
         return y if bias is None else y.add_(bias)
 
-    def pieces(self, x: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def pieces(self, x: Tensor, seed: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows with their r and s: on a CPU a few examples at a time, so that what is flipped stays in its cache."""
         count = self.signs.count
         rows = x.shape[0] // count if count else 1
@@ -66,7 +66,7 @@ class Spec:
         if x.device.type == "cpu" and self.lifted is self.op:
             some = max(_CACHED // max(rows * x[:1].numel(), 1), 1)
         masks = not torch.is_grad_enabled()  # bits cannot be differentiated, as a double backward would
-        for i, (r, s) in enumerate(self.signs.runs(self.dims, keys, x.dtype, some, masks)):
+        for i, (r, s) in enumerate(self.signs.runs(self.dims, seed, x.dtype, some, masks)):
             yield slice(i * some * rows, (i + 1) * some * rows), r, s
 
     def kernels(self, *rows: tuple[Tensor, int]) -> tuple[Callable[..., Tensor], Callable[..., Tensor]] | None:
@@ -74,10 +74,8 @@ class Spec:
         They cannot be differentiated, as a double backward would."""
         if torch.is_grad_enabled():
             return None
-        names = ("flip_drawn", "add_flipped")
-        served = [chosen(name, x, self.signs, dim, required=False) for x, dim in rows for name in names]
-        flip_drawn, add_flipped = served[:2]
-        return None if flip_drawn is None or add_flipped is None or None in served else (flip_drawn, add_flipped)
+        served = [chosen("flips", x, self.signs, dim, required=False) for x, dim in rows]
+        return None if None in served else served[0]
 
     def bias_gradient(self, grad: Tensor) -> Tensor:
         kernel = None if torch.is_grad_enabled() else chosen("sum_rows", grad, self.op.out_dim, required=False)
@@ -92,24 +90,24 @@ class FlippedProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, spec: Spec
+        ctx: Any, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor, spec: Spec
     ) -> Tensor:
         ctx.spec = spec
-        ctx.save_for_backward(x, mean, delta, keys)
+        ctx.save_for_backward(x, mean, delta, seed)
         if spec.forms(x):
-            return spec.formed(x, mean, bias, delta, keys)
+            return spec.formed(x, mean, bias, delta, seed)
         op, lifted = spec.op, spec.lifted
         kernels = spec.kernels((x, op.in_dim))
         if kernels is not None:
             flip_drawn, add_flipped = kernels
-            flipped = flip_drawn(x, spec.signs, keys, op.s_dim, op.in_dim)
+            flipped = flip_drawn(x, spec.signs, seed, op.s_dim, op.in_dim)
             twice = chosen("multiply_twice", x, spec.signs, lifted, required=False)
             if twice is not None:
-                return twice(x, flipped, mean, delta, bias, spec.signs, keys, op.r_dim)
+                return twice(x, flipped, mean, delta, bias, spec.signs, seed, op.r_dim)
             p = lifted.apply(flipped, delta)
-            return add_flipped(op.apply(x, mean, bias), p, spec.signs, keys, op.r_dim, op.out_dim)
+            return add_flipped(op.apply(x, mean, bias), p, spec.signs, seed, op.r_dim, op.out_dim)
         y = torch.empty(0)
-        for rows, r, s in spec.pieces(x, keys):
+        for rows, r, s in spec.pieces(x, seed):
             p = lifted.apply(flip(x[rows], s, op.in_dim), delta)
             some = apply_once(op, x[rows], mean, bias)
             if rows.start == 0:
@@ -130,7 +128,7 @@ class FlippedProduct(torch.autograd.Function):
 
     @staticmethod
     def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, delta, keys = ctx.saved_tensors
+        x, mean, delta, seed = ctx.saved_tensors
         spec, op, lifted = ctx.spec, ctx.spec.op, ctx.spec.lifted
         need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
         dbias = spec.bias_gradient(grad) if need_bias else None
@@ -139,20 +137,20 @@ class FlippedProduct(torch.autograd.Function):
         kernels = spec.kernels((x, op.in_dim), (grad, op.out_dim))
         if kernels is not None:
             flip_drawn, add_flipped = kernels
-            flipped = flip_drawn(grad, spec.signs, keys, op.r_dim, op.out_dim)
+            flipped = flip_drawn(grad, spec.signs, seed, op.r_dim, op.out_dim)
             twice = chosen("multiply_twice", grad, spec.signs, lifted, required=False) if need_x else None
             alone = need_x and twice is None
             dx, dmean = op.gradients(grad, x, mean, (alone, need_mean))
-            own = flip_drawn(x, spec.signs, keys, op.s_dim, op.in_dim) if need_delta else x
+            own = flip_drawn(x, spec.signs, seed, op.s_dim, op.in_dim) if need_delta else x
             dp, ddelta = lifted.gradients(flipped, own, delta, (alone, need_delta))
             if twice is not None:
-                dx = twice(grad, flipped, mean.T, delta.T, None, spec.signs, keys, op.s_dim)
+                dx = twice(grad, flipped, mean.T, delta.T, None, spec.signs, seed, op.s_dim)
             elif dx is not None:
-                dx = add_flipped(dx, dp, spec.signs, keys, op.s_dim, op.in_dim)
+                dx = add_flipped(dx, dp, spec.signs, seed, op.s_dim, op.in_dim)
             return dx, dmean, dbias, ddelta, None, None
         dx = torch.empty_like(x) if need_x else None
         dmean = ddelta = None
-        for rows, r, s in spec.pieces(x, keys):
+        for rows, r, s in spec.pieces(x, seed):
             some, dm = op.gradients(grad[rows], x[rows], mean, (need_x, need_mean))
             flipped = flip(grad[rows], r, op.out_dim)
             dp, dd = lifted.gradients(flipped, flip(x[rows], s, op.in_dim), delta, (need_x, need_delta))

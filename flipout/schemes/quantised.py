@@ -40,7 +40,7 @@ class Whose(NamedTuple):
     """Signs over the Parameter's dimension `over`."""
 
     signs: Signs
-    keys: Tensor
+    seed: Tensor
     over: int
 
 
@@ -62,7 +62,7 @@ def quantise(x: Tensor, scale: Tensor, whose: Whose | None, straight: bool, turn
         made = kernel(x, scale, whose, straight, turned)
         return Quantised(made[0], made[1], scale)
     if whose is not None:
-        (signs,) = whose.signs.over([(whose.over, x.shape[1])], whose.keys, x.dtype)
+        (signs,) = whose.signs.over([(whose.over, x.shape[1])], whose.seed, x.dtype)
         x = flip(x, signs, -1)
     rounded = (x.to(scale.dtype) / scale).to(FP8)
     return Quantised(rounded if straight else None, rounded.T.contiguous() if turned else None, scale)
@@ -90,17 +90,17 @@ class QuantisedProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, keys: Tensor, spec: Spec
+        ctx: Any, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor, spec: Spec
     ) -> Tensor:
         op = spec.op
         rows = x.reshape(-1, op.in_features)
-        own = quantise(rows, scale_of(rows), Whose(spec.signs, keys, op.s_dim), True, False)
+        own = quantise(rows, scale_of(rows), Whose(spec.signs, seed, op.s_dim), True, False)
         noise = quantise(delta, scale_of(delta), None, True, True)
         ctx.spec, ctx.dtype = spec, delta.dtype
-        ctx.save_for_backward(x, mean, noise.turned, noise.scale, own.scale, keys)
+        ctx.save_for_backward(x, mean, noise.turned, noise.scale, own.scale, seed)
         p = multiply(own.straight, noise.straight, (own.scale, noise.scale), x.dtype)
         y = op.apply(x, mean, bias)
-        return _added(y, p.view(y.shape), spec, keys, op.r_dim)
+        return _added(y, p.view(y.shape), spec, seed, op.r_dim)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -110,28 +110,28 @@ class QuantisedProduct(torch.autograd.Function):
 
     @staticmethod
     def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, turned, scale, x_scale, keys = ctx.saved_tensors
+        x, mean, turned, scale, x_scale, seed = ctx.saved_tensors
         spec, op = ctx.spec, ctx.spec.op
         need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
         dx, dmean = op.gradients(grad, x, mean, (need_x, need_mean))
         dbias = spec.bias_gradient(grad) if need_bias else None
         if not (need_x or need_delta):
             return None, dmean, dbias, None, None, None
-        rows, whose = grad.reshape(-1, op.out_features), Whose(spec.signs, keys, op.r_dim)
+        rows, whose = grad.reshape(-1, op.out_features), Whose(spec.signs, seed, op.r_dim)
         own = quantise(rows, scale_of(rows), whose, bool(need_x), bool(need_delta))
         ddelta = None
         if own.straight is not None:
             dp = multiply(own.straight, turned, (own.scale, scale), x.dtype)
-            dx = _added(dx, dp.view(x.shape), spec, keys, op.s_dim)
+            dx = _added(dx, dp.view(x.shape), spec, seed, op.s_dim)
         if own.turned is not None:
-            given = quantise(x.reshape(-1, op.in_features), x_scale, Whose(spec.signs, keys, op.s_dim), False, True)
+            given = quantise(x.reshape(-1, op.in_features), x_scale, Whose(spec.signs, seed, op.s_dim), False, True)
             ddelta = multiply(own.turned, given.turned, (own.scale, given.scale), ctx.dtype)
         return dx, dmean, dbias, ddelta, None, None
 
 
-def _added(y: Tensor, p: Tensor, spec: Spec, keys: Tensor, over: int) -> Tensor:
+def _added(y: Tensor, p: Tensor, spec: Spec, seed: Tensor, over: int) -> Tensor:
     kernels = spec.kernels((y, -1))
     if kernels is not None:
-        return kernels[1](y, p, spec.signs, keys, over, -1)
-    (signs,) = spec.signs.over([(over, y.shape[-1])], keys, y.dtype)
+        return kernels[1](y, p, spec.signs, seed, over, -1)
+    (signs,) = spec.signs.over([(over, y.shape[-1])], seed, y.dtype)
     return y + flip(p, signs, -1)

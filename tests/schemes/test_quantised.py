@@ -41,7 +41,7 @@ def parts(own: flipout.nn.Linear, examples: int) -> tuple[Tensor, Tensor, Tensor
     draw, keys = held_draw(own)
     draw.count(examples, "test")
     p = Perturbations(own, draw, keys, own.weight.dtype)["weight"]
-    r, s = p.signs.over([(0, own.out_features), (1, own.in_features)], p.sign_keys(False), torch.float64)
+    r, s = p.signs.over([(0, own.out_features), (1, own.in_features)], p.seed_of_signs(False), torch.float64)
     return p.delta().double(), r, s
 
 

@@ -42,6 +42,11 @@ def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     return (tensor.is_cuda or INTERPRETED) and dtype in _FLOATS
 
 
+def side_by_side(x: Tensor, dim: int) -> bool:
+    """Whether memory has the features of one place after each other: rows, or channels last."""
+    return (x if dim == -1 else x.movedim(dim, -1)).is_contiguous()
+
+
 def index_type(out: Tensor) -> tl.dtype:
     """Of the places in `out`, with room above for the threads past its end."""
     return tl.int32 if out.numel() < _NARROW else tl.int64

@@ -11,9 +11,9 @@ from ...backend import register
 from ...perturbation import Signs
 from ...random import BLOCK, ROUNDS, key_words
 from ..base import flip
-from .base import fits, index_type
+from .base import fits, index_type, side_by_side
 from .launch import launch
-from .random import philox
+from .random import halved, philox
 
 _BLOCKS = 16  # Philox outputs in one program
 _ROUNDS, _BLOCK = tl.constexpr(ROUNDS), tl.constexpr(BLOCK)
@@ -25,7 +25,7 @@ def _flipped(
     x,
     y,
     mean,
-    keys,
+    seed,
     total,
     positions,
     first: tl.int64,
@@ -50,7 +50,7 @@ def _flipped(
     inside = (i < total)[:, None]
     row, block = i // blocks, i % blocks
     example = row // positions
-    key0, key1 = tl.load(keys).to(tl.uint32), tl.load(keys + 1).to(tl.uint32)
+    key0, key1 = halved(tl.load(seed))
     zero = tl.full((BLOCKS,), 0, tl.uint32)
     c1 = (first.to(tl.int64) + example).to(tl.uint32)
     words = philox(
@@ -72,22 +72,22 @@ def _flipped(
         tl.store(out + line + feature, made, mask=there)
 
 
-def flip_drawn(x: Tensor, signs: Signs, keys: Tensor, over: int, dim: int) -> Tensor:
+def flip_drawn(x: Tensor, signs: Signs, seed: Tensor, over: int, dim: int) -> Tensor:
     """x times its examples' signs of the Parameter's dimension `over`, along dimension `dim` of x."""
-    return _run(torch.empty_like(x), x, None, None, signs, keys, over, dim)
+    return _run(torch.empty_like(x), x, None, None, signs, seed, over, dim)
 
 
-def add_flipped(y: Tensor, x: Tensor, signs: Signs, keys: Tensor, over: int, dim: int) -> Tensor:
+def add_flipped(y: Tensor, x: Tensor, signs: Signs, seed: Tensor, over: int, dim: int) -> Tensor:
     """y + flip(x), in the memory of y where its features lie side by side."""
-    if not _side_by_side(y, dim):
-        (made,) = signs.over([(over, x.shape[dim])], keys, x.dtype)
+    if not side_by_side(y, dim):
+        (made,) = signs.over([(over, x.shape[dim])], seed, x.dtype)
         return y + flip(x, made, dim)
-    return _run(y, x if x.stride() == y.stride() else torch.empty_like(y).copy_(x), y, None, signs, keys, over, dim)
+    return _run(y, x if x.stride() == y.stride() else torch.empty_like(y).copy_(x), y, None, signs, seed, over, dim)
 
 
-def add_vectors(y: Tensor, mean: Tensor, deltas: Tensor, signs: Signs, keys: Tensor, share: int, skip: int) -> Tensor:
+def add_vectors(y: Tensor, mean: Tensor, deltas: Tensor, signs: Signs, seed: Tensor, share: int, skip: int) -> Tensor:
     """y + mean + flip(δ), in the memory of y: `share` examples have one δ, the first ones `skip` less."""
-    return _run(y, deltas.contiguous(), y, mean.contiguous(), signs, keys, 0, -1, share, skip)
+    return _run(y, deltas.contiguous(), y, mean.contiguous(), signs, seed, 0, -1, share, skip)
 
 
 def _run(
@@ -96,7 +96,7 @@ def _run(
     y: Tensor | None,
     mean: Tensor | None,
     signs: Signs,
-    keys: Tensor,
+    seed: Tensor,
     over: int,
     dim: int,
     share: int | None = None,
@@ -112,7 +112,7 @@ def _run(
         x,
         y,
         mean,
-        keys,
+        seed,
         total,
         rows // signs.count,
         signs.first,
@@ -130,15 +130,10 @@ def _run(
     return out
 
 
-def _side_by_side(x: Tensor, dim: int) -> bool:
-    """Whether memory has the features of one place after each other: rows, or channels last."""
-    return x.movedim(dim, -1).is_contiguous()
-
-
 def _fits(x: Tensor, signs: Signs, dim: int) -> bool:
     whole = signs.part is None and signs.count > 0 and x.numel() > 0 and x.dim() > 1
-    return whole and fits(x, x.dtype) and _side_by_side(x, dim)
+    return whole and fits(x, x.dtype) and side_by_side(x, dim)
 
 
-for kernel in (flip_drawn, add_flipped, add_vectors):
-    register(kernel.__name__, kernel, _fits)
+register("flips", (flip_drawn, add_flipped), _fits)
+register("add_vectors", add_vectors, _fits)

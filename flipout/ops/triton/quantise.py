@@ -29,7 +29,7 @@ def _quantise(
     straight,
     turned,
     scale,
-    keys,
+    seed,
     rows,
     positions,
     first: tl.int64,
@@ -45,9 +45,9 @@ def _quantise(
     inside = (row < rows)[:, None] & (column < FEATURES)[None, :]
     value = tl.load(x + (row * FEATURES)[:, None] + column[None, :], mask=inside, other=0).to(tl.float32)
     value = value / tl.load(scale)
-    if keys is not None:
+    if seed is not None:
         example = first + (row // positions).to(tl.int64)
-        negative = negatives(example, begin, high, low, keys, _COLUMNS) != NEGATE
+        negative = negatives(example, begin, high, low, seed, _COLUMNS) != NEGATE
         value = tl.where(negative, -value, value)
     rounded = value.to(tl.float8e4nv)
     if straight is not None:
@@ -80,7 +80,7 @@ def quantise(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Q(x) and Q(x)ᵀ, where asked for, of a matrix whose rows are flipped if they have signs."""
     rows, features = x.shape
-    signs, keys, over = (None, None, 0) if whose is None else whose
+    signs, seed, over = (None, None, 0) if whose is None else whose
     high, low = (0, 0) if signs is None else key_words(signs.key, over)
     made = torch.empty(rows, features, dtype=torch.float8_e4m3fn, device=x.device) if straight else None
     transposed = torch.empty(features, rows, dtype=torch.float8_e4m3fn, device=x.device) if turned else None
@@ -91,7 +91,7 @@ def quantise(
         made,
         transposed,
         scale,
-        keys,
+        seed,
         rows,
         rows // signs.count if signs else 1,
         signs.first if signs else 0,

@@ -19,6 +19,13 @@ _WEYL0, _WEYL1 = (tl.constexpr(number) for number in WEYL)
 
 
 @triton.jit
+def halved(seed):
+    """Its two words, the keys of the first round; the others follow from them."""
+    word = seed.to(tl.uint64)
+    return word.to(tl.uint32), (word >> 32).to(tl.uint32)
+
+
+@triton.jit
 def philox(c0, c1, c2, c3, key0, key1):
     for _ in tl.static_range(_ROUNDS):
         high0, high1 = tl.umulhi(c0, _MULTIPLIER0), tl.umulhi(c2, _MULTIPLIER1)
@@ -31,11 +38,11 @@ def philox(c0, c1, c2, c3, key0, key1):
 
 @triton.jit(
     do_not_specialize=["total", "blocks", "features", "first", "count", "high", "low"],
-    do_not_specialize_on_alignment=["keys"],
+    do_not_specialize_on_alignment=["seed"],
 )
 def _signs(
     out,
-    keys,
+    seed,
     total: tl.int64,
     blocks: tl.int64,
     features: tl.int64,
@@ -47,14 +54,12 @@ def _signs(
     INDEX: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """128 signs from each of the `total` counters: `blocks` for each of the `count` examples of each schedule."""
+    """128 signs from each of the `total` counters: `blocks` for each of the `count` examples of each seed."""
     i = tl.program_id(0).to(INDEX) * BLOCKS + tl.arange(0, BLOCKS)
     inside = i < total
     row, block = i // blocks.to(INDEX), i % blocks.to(INDEX)
-    schedule, example = row // count.to(INDEX), row % count.to(INDEX)
-    key = keys + schedule * (2 * _ROUNDS)  # the first round's; the others follow from it
-    key0 = tl.load(key, mask=inside, other=0).to(tl.uint32)
-    key1 = tl.load(key + 1, mask=inside, other=0).to(tl.uint32)
+    which, example = row // count.to(INDEX), row % count.to(INDEX)
+    key0, key1 = halved(tl.load(seed + which, mask=inside, other=0))
     zero = tl.full((BLOCKS,), 0, tl.uint32)
     c1 = (first.to(tl.int64) + example).to(tl.uint32)
     c2, c3 = zero + high.to(tl.uint32), zero + low.to(tl.uint32)
@@ -69,33 +74,15 @@ def _signs(
         tl.store(line + feature, sign, mask=inside[:, None] & (feature < features))
 
 
-@triton.jit(do_not_specialize_on_alignment=["seed"])
-def _schedule(out, seed):
-    round = tl.arange(0, 16)
-    number = tl.load(seed + tl.program_id(0)).to(tl.uint64)
-    line = out + (tl.program_id(0) * _ROUNDS + round) * 2
-    for word in tl.static_range(2):
-        key = (number >> (32 * word)).to(tl.uint32) + round.to(tl.uint32) * (_WEYL1 if word else _WEYL0)
-        tl.store(line + word, key.to(tl.int64), mask=round < _ROUNDS)
-
-
-def _no_keys(seed: Tensor) -> Tensor:
-    return seed.new_empty((*seed.shape, ROUNDS, 2))
-
-
-def _fill_keys(out: Tensor, seed: Tensor) -> None:
-    launch(_schedule, (seed.numel(),), out, seed)
-
-
 def _no_signs(
-    keys: Tensor, key: int, dim: int, features: int, first: int, count: int, dtype: torch.dtype, masks: bool
+    seed: Tensor, key: int, dim: int, features: int, first: int, count: int, dtype: torch.dtype, masks: bool
 ) -> Tensor:
-    return keys.new_empty((*keys.shape[:-2], count, features), dtype=mask_type(dtype) if masks else dtype)
+    return seed.new_empty((*seed.shape, count, features), dtype=mask_type(dtype) if masks else dtype)
 
 
 def _fill_signs(
     out: Tensor,
-    keys: Tensor,
+    seed: Tensor,
     key: int,
     dim: int,
     features: int,
@@ -110,7 +97,7 @@ def _fill_signs(
         _signs,
         (-(-total // _BLOCKS),),
         out,
-        keys,
+        seed,
         total,
         blocks,
         features,
@@ -124,5 +111,4 @@ def _fill_signs(
     )
 
 
-register("key_schedule", op("key_schedule", _no_keys, _fill_keys), fits)
 register("signs", op("signs", _no_signs, _fill_signs), fits)

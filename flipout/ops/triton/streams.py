@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...backend import register
 from ...random import wrap
-from ...streams import APART, GAMMA, MIX
+from ...streams import APART, GAMMA, MIX, Origin
 from .base import INTERPRETED, fits, index_type, op
 from .launch import launch
 
@@ -85,9 +85,20 @@ def normals(z, kind: tl.constexpr):
 
 
 @triton.jit
-def _word(start, row, column, origin, inside):
-    """Word `column` of the stream that starts at start[row]."""
-    z = tl.load(start + row, mask=inside, other=0).to(tl.uint64) + origin.to(tl.uint64)
+def started(seed, parameter, fold, step):
+    """Where the stream of a Parameter, a rank and a base starts."""
+    z = splitmix(seed.to(tl.uint64) + parameter.to(tl.uint64))
+    return splitmix(splitmix(z + fold.to(tl.uint64)) + step)
+
+
+@triton.jit
+def _word(start, row, column, origin, inside, parameter, fold, step, SEEDED: tl.constexpr):
+    """Word `column` of the stream that starts at start[row]; or of the only one, which starts at what is made of the
+    seed that is there instead."""
+    if SEEDED:
+        z = started(tl.load(start), parameter, fold, step.to(tl.uint64)) + origin.to(tl.uint64)
+    else:
+        z = tl.load(start + row, mask=inside, other=0).to(tl.uint64) + origin.to(tl.uint64)
     return splitmix(z + column.to(tl.uint64) * _GAMMA)
 
 
@@ -126,7 +137,10 @@ def _scaled(
     return made
 
 
-@triton.jit(do_not_specialize=["total", "half", "size", "origin"], do_not_specialize_on_alignment=["start"])
+_NUMBERS = ["origin", "parameter", "fold", "step", "total", "size"]
+
+
+@triton.jit(do_not_specialize=[*_NUMBERS, "half"], do_not_specialize_on_alignment=["start"])
 def _halves(
     out,
     start,
@@ -136,6 +150,10 @@ def _halves(
     half: tl.int64,
     size: tl.int64,
     origin: tl.int64,
+    parameter: tl.int64,
+    fold: tl.int64,
+    step: tl.int64,
+    SEEDED: tl.constexpr,
     REAL: tl.constexpr,
     KIND: tl.constexpr,
     FACTOR: tl.constexpr,
@@ -147,7 +165,7 @@ def _halves(
     i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     row, column = i // half.to(INDEX), i % half.to(INDEX)
-    z = _word(start, row, column, origin, inside)
+    z = _word(start, row, column, origin, inside, parameter, fold, step, SEEDED)
     if REAL is None:
         first, second = (z >> 32).to(tl.int64), (z & 0xFFFFFFFF).to(tl.int64)
     else:
@@ -160,7 +178,7 @@ def _halves(
     tl.store(out + place + after, second, mask=inside)
 
 
-@triton.jit(do_not_specialize=["total", "words", "size", "origin"], do_not_specialize_on_alignment=["start"])
+@triton.jit(do_not_specialize=[*_NUMBERS, "words"], do_not_specialize_on_alignment=["start"])
 def _bits(
     out,
     start,
@@ -169,6 +187,10 @@ def _bits(
     words: tl.int64,
     size: tl.int64,
     origin: tl.int64,
+    parameter: tl.int64,
+    fold: tl.int64,
+    step: tl.int64,
+    SEEDED: tl.constexpr,
     REAL: tl.constexpr,
     FACTOR: tl.constexpr,
     INDEX: tl.constexpr,
@@ -178,7 +200,7 @@ def _bits(
     i = tl.program_id(0).to(INDEX) * WORDS + tl.arange(0, WORDS)
     inside = i < total
     row, column = i // words.to(INDEX), i % words.to(INDEX)
-    z = _word(start, row, column, origin, inside)
+    z = _word(start, row, column, origin, inside, parameter, fold, step, SEEDED)
     line = (row * size.to(INDEX))[:, None]
     for half in tl.static_range(2):
         bit = 32 * half + tl.arange(0, 32)[None, :]
@@ -204,10 +226,9 @@ def _starts(
     i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     row, column = i // count.to(INDEX), i % count.to(INDEX)
-    z = splitmix(tl.load(seed + row, mask=inside, other=0).to(tl.uint64) + parameter.to(tl.uint64))
-    z = splitmix(z + fold.to(tl.uint64))
-    step = (first.to(tl.int64) + column).to(tl.uint64)
-    tl.store(out + i, splitmix(z + step * _GAMMA).to(tl.int64), mask=inside)
+    step = (first.to(tl.int64) + column).to(tl.uint64) * _GAMMA
+    z = started(tl.load(seed + row, mask=inside, other=0), parameter, fold, step)
+    tl.store(out + i, z.to(tl.int64), mask=inside)
 
 
 def _no_numbers(start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> Tensor:
@@ -223,7 +244,13 @@ def _no_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold:
 
 
 def _fill_halves(
-    out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype | None, factor: Any = None
+    out: Tensor,
+    start: Tensor,
+    shape: Sequence[int],
+    kind: int,
+    real: tl.dtype | None,
+    factor: Any = None,
+    seeded: Origin | None = None,
 ) -> None:
     size, (by, how, rounded, softplus, slope) = (
         math.prod(shape),
@@ -243,6 +270,8 @@ def _fill_halves(
         half,
         size,
         origin,
+        *((0, 0, 0) if seeded is None else seeded.words()),
+        SEEDED=seeded is not None,
         REAL=real,
         KIND=rounded,
         FACTOR=how,
@@ -269,7 +298,14 @@ def _fill_sign(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dt
 
 
 def _fill_bits(
-    out: Tensor, start: Tensor, shape: Sequence[int], kind: int, real: tl.dtype, by: Tensor | None = None, how: int = 0
+    out: Tensor,
+    start: Tensor,
+    shape: Sequence[int],
+    kind: int,
+    real: tl.dtype,
+    by: Tensor | None = None,
+    how: int = 0,
+    seeded: Origin | None = None,
 ) -> None:
     size = math.prod(shape)
     words = -(-size // 64)
@@ -284,6 +320,8 @@ def _fill_bits(
         words,
         size,
         origin,
+        *((0, 0, 0) if seeded is None else seeded.words()),
+        SEEDED=seeded is not None,
         REAL=real,
         FACTOR=how,
         INDEX=index_type(out),
@@ -298,12 +336,14 @@ def scaled_noise(
     kind: str,
     rounded: torch.dtype,
     dtype: torch.dtype,
+    origin: Origin | None = None,
     softplus: bool = False,
     slope: Tensor | None = None,
 ) -> Tensor:
     """factor ∘ noise of `shape` for each starting point, in `dtype`; the noise alone is that of a stream of `rounded`.
     The factor is one number, or has the shape of the noise or of all of it; or it is the softplus of that. With a
-    `slope` of the noise's shape, times the derivative of its softplus: normal noise only."""
+    `slope` of the noise's shape, times the derivative of its softplus: normal noise only. With an `origin`, the start
+    is a seed, one alone."""
     out = start.new_empty((*start.shape, *shape), dtype=dtype)
     if not out.numel():
         return out
@@ -311,9 +351,9 @@ def scaled_noise(
     by, real = factor.contiguous(), _real(torch.promote_types(rounded, dtype))
     if kind == "normal":
         slope = None if slope is None else slope.contiguous()
-        _fill_halves(out, start, shape, 0, real, (by, how, _TRITON[rounded], softplus, slope))
+        _fill_halves(out, start, shape, 0, real, (by, how, _TRITON[rounded], softplus, slope), origin)
     else:
-        _fill_bits(out, start, shape, 2, real, by, how)
+        _fill_bits(out, start, shape, 2, real, by, how, origin)
     return out
 
 

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import register
-from .base import fits, index_type
+from .base import fits, index_type, side_by_side
 from .factors import plus
 from .launch import launch
 
@@ -43,7 +43,7 @@ def sum_rows(x: Tensor, dim: int) -> Tensor:
     """Σ over all dimensions but `dim`, whose numbers lie side by side."""
     features = x.shape[dim]
     rows, blocks = x.numel() // features, -(-features // _COLUMNS)
-    length = max(triton.next_power_of_2(-(-rows * blocks // _PROGRAMS)), _ROWS)  # pyright: ignore[reportCallIssue]
+    length = max(1 << (-(-rows * blocks // _PROGRAMS) - 1).bit_length(), _ROWS)
     splits = -(-rows // length)
     out = torch.empty(splits, features, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
     launch(
@@ -62,7 +62,7 @@ def sum_rows(x: Tensor, dim: int) -> Tensor:
 
 
 def _fits(x: Tensor, dim: int) -> bool:
-    return fits(x, x.dtype) and x.numel() > 0 and x.movedim(dim, -1).is_contiguous()
+    return fits(x, x.dtype) and x.numel() > 0 and side_by_side(x, dim)
 
 
 register("sum_rows", sum_rows, _fits)

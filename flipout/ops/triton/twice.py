@@ -20,7 +20,7 @@ from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED, index_type
 from .launch import launch
-from .random import philox
+from .random import halved, philox
 from .scan import dot
 
 _AMPERE = (8, 0)
@@ -52,10 +52,11 @@ def _tile(rows: int, mean: Tensor) -> Tile:
 
 
 @triton.jit
-def negatives(example, begin, high, low, keys, COLUMNS: tl.constexpr):
+def negatives(example, begin, high, low, seed, COLUMNS: tl.constexpr):
     """Which signs of these examples are −1, for COLUMNS features from a multiple of 128 on."""
     zero = tl.full((example.shape[0],), 0, tl.uint32)
-    key0, key1 = zero + tl.load(keys).to(tl.uint32), zero + tl.load(keys + 1).to(tl.uint32)
+    key0, key1 = halved(tl.load(seed))
+    key0, key1 = zero + key0, zero + key1
     column = tl.arange(0, COLUMNS)
     word = tl.full((example.shape[0], COLUMNS), 0, tl.uint32)
     for block in tl.static_range(COLUMNS // _BLOCK):
@@ -91,7 +92,7 @@ def _twice(
     mean,
     delta,
     bias,
-    keys,
+    seed,
     rows,
     positions,
     first: tl.int64,
@@ -117,7 +118,7 @@ def _twice(
     total = tl.full((ROWS, COLUMNS), 0, tl.float32)
     total = _sum(total, x, mean, row, column, rows, WIDTH, LENGTH, w_row, w_column, LENGTH, DEPTH)
     example = first + (row // positions).to(tl.int64)
-    negative = negatives(example, begin, high, low, keys, COLUMNS) != NEGATE
+    negative = negatives(example, begin, high, low, seed, COLUMNS) != NEGATE
     total = tl.where(negative, -total, total)
     total = _sum(total, flipped, delta, row, column, rows, WIDTH, LENGTH, w_row, w_column, LENGTH, DEPTH)
     total = tl.where(negative, -total, total)
@@ -134,7 +135,7 @@ def multiply_twice(
     delta: Tensor,
     bias: Tensor | None,
     signs: Signs,
-    keys: Tensor,
+    seed: Tensor,
     over: int,
     tile: Tile | None = None,
 ) -> Tensor:
@@ -153,7 +154,7 @@ def multiply_twice(
         mean,
         delta,
         bias,
-        keys,
+        seed,
         rows,
         rows // signs.count,
         signs.first,

@@ -8,6 +8,7 @@ from torch import nn
 
 import flipout
 from flipout.backend import using
+from tests.networks import gradients
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS
 from tests.ops.triton.populations import assert_forward, assert_trained
 
@@ -31,6 +32,20 @@ def test_other_inputs_than_rows() -> None:
     for x in (torch.randn(5, 4, 9), torch.randn(9, 5).T, torch.randn(1, 9).expand(5, 9), torch.randn(0, 9)):
         assert_forward(model, x, torch.float64)
         assert_forward(model, x, torch.float32, group=2)
+
+
+def test_a_seed_may_change_before_backward() -> None:
+    layer = flipout.nn.Linear(9, 6, distribution=flipout.MeanField(), device=DEVICE)
+    x, seed, made = torch.randn(5, 9, device=DEVICE), torch.tensor(1, device=DEVICE), []
+    for after in (1, 2):
+        with using("triton"):
+            with flipout.hold(layer, seed=seed.fill_(1)):
+                y = layer(x)
+            seed.fill_(after)
+            layer.zero_grad()
+            y.square().sum().backward()
+        made.append(gradients(layer))
+    torch.testing.assert_close(*made, rtol=0, atol=0)
 
 
 def test_reused_signs() -> None:

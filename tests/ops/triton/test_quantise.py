@@ -10,7 +10,6 @@ from torch import Tensor
 
 from flipout.backend import using
 from flipout.perturbation import Signs
-from flipout.random import key_schedule
 from flipout.schemes.quantised import FP8, Whose, quantise, scale_of
 from tests.ops.triton.kernels import DEVICE, MARKS
 
@@ -58,8 +57,8 @@ def assert_quantised(x: Tensor, whose: Whose | None) -> None:
 def test_any_shape_under_signs(
     count: int, positions: int, features: int, first: int, over: int, antithetic: bool, dtype: torch.dtype
 ) -> None:
-    signs, keys = Signs(77, first, count, antithetic), key_schedule(torch.tensor(5, device=DEVICE))
-    assert_quantised(numbers(count * positions, features, dtype=dtype), Whose(signs, keys, over))
+    signs, seed = Signs(77, first, count, antithetic), torch.tensor(5, device=DEVICE)
+    assert_quantised(numbers(count * positions, features, dtype=dtype), Whose(signs, seed, over))
 
 
 @given(rows=st.integers(1, 200), features=st.integers(1, 300), dtype=st.sampled_from(HALF))
@@ -81,6 +80,6 @@ def test_the_largest_of_what_is_finite(size: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", [(8192, 4096), (4096, 4096), (1000, 1234)], ids=str)
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_real_sizes(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    signs, keys = Signs(77, 0, shape[0], False), key_schedule(torch.tensor(5, device=DEVICE))
-    assert_quantised(numbers(*shape, dtype=dtype), Whose(signs, keys, 1))
+    signs, seed = Signs(77, 0, shape[0], False), torch.tensor(5, device=DEVICE)
+    assert_quantised(numbers(*shape, dtype=dtype), Whose(signs, seed, 1))
     assert_quantised(numbers(*shape, dtype=dtype), None)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from flipout.backend import using
 from flipout.perturbation import Part, Signs
-from flipout.random import key_schedule, signs
+from flipout.random import signs
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
 from tests.test_random import KEY
 
@@ -17,9 +17,7 @@ DTYPES = tuple(CLOSE)
 
 
 def assert_signs(seed: int, key: int, over: list[tuple[int, int]], first: int, count: int, *form) -> None:
-    expected, made = both(
-        lambda device: next(signs(key_schedule(torch.tensor(seed, device=device)), key, over, first, count, *form))
-    )
+    expected, made = both(lambda device: next(signs(torch.tensor(seed, device=device), key, over, first, count, *form)))
     for mine, theirs in zip(expected, made, strict=True):
         assert_same(mine, theirs)
 
@@ -57,7 +55,7 @@ def test_runs_of_parts_and_antithetic_draws(masks: bool, antithetic: bool) -> No
     for some in (1, 3, 7, 100):
         expected, made = both(
             lambda device, some=some: list(
-                whose.runs([(0, 10), (1, 30)], key_schedule(torch.tensor(4, device=device)), torch.float32, some, masks)
+                whose.runs([(0, 10), (1, 30)], torch.tensor(4, device=device), torch.float32, some, masks)
             )
         )
         assert len(expected) == len(made) == -(-7 // some)
@@ -68,7 +66,7 @@ def test_runs_of_parts_and_antithetic_draws(masks: bool, antithetic: bool) -> No
 
 
 def flipped(seed: Tensor, w: Tensor) -> Tensor:
-    r, s = next(signs(key_schedule(seed), KEY, [(0, 5), (1, 130)], 3, 4, torch.float64))
+    r, s = next(signs(seed, KEY, [(0, 5), (1, 130)], 3, 4, torch.float64))
     return (r @ w @ s.T).square().sum()
 
 
@@ -79,20 +77,14 @@ def test_batched_seeds_are_those_of_a_loop() -> None:
     with using("triton"):
         expected = torch.stack([gradient(seed, w) for seed in seeds])
         torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected)
-        keys = torch.stack([key_schedule(seed) for seed in seeds], 1)
-        (made,) = torch.vmap(lambda k: next(signs(k, KEY, [(1, 9)], 0, 3, torch.float32)), 1)(keys)
-        assert torch.equal(made[2], next(signs(keys[:, 2], KEY, [(1, 9)], 0, 3, torch.float32))[0])
+        (made,) = torch.vmap(lambda seed: next(signs(seed, KEY, [(1, 9)], 0, 3, torch.float32)))(seeds)
+        assert torch.equal(made[2], next(signs(seeds[2], KEY, [(1, 9)], 0, 3, torch.float32))[0])
     with using("eager"):
         torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_op_is_what_torch_expects() -> None:
-    keys = key_schedule(torch.tensor(3, device=DEVICE))
+    seed = torch.tensor(3, device=DEVICE)
     for dtype, masks in ((torch.float32, False), (torch.bfloat16, True)):
-        torch.library.opcheck(torch.ops.flipout.signs.default, (keys, KEY, 1, 9, 2, 3, dtype, masks))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_round_keys(seed: int) -> None:
-    assert_same(*both(lambda device: key_schedule(torch.tensor(seed, device=device))))
+        torch.library.opcheck(torch.ops.flipout.signs.default, (seed, KEY, 1, 9, 2, 3, dtype, masks))

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.perturbation import Signs
-from flipout.random import key_schedule
 from tests.ops.triton.kernels import DEVICE, MARKS
 from tests.ops.triton.populations import assert_trained
 
@@ -57,9 +56,9 @@ def test_any_shape(
     x, flipped = numbers(count * positions, length), numbers(count * positions, length)
     mean, delta = (numbers(length, width).T if transposed else numbers(width, length) for _ in range(2))
     bias = numbers(width) if biased else None
-    signs, keys = Signs(77, first, count, antithetic), key_schedule(torch.tensor(5, device=DEVICE))
-    (r,) = signs.over([(over, width)], keys, dtype)
-    made = twice.multiply_twice(x, flipped, mean, delta, bias, signs, keys, over, SMALL)
+    signs, seed = Signs(77, first, count, antithetic), torch.tensor(5, device=DEVICE)
+    (r,) = signs.over([(over, width)], seed, dtype)
+    made = twice.multiply_twice(x, flipped, mean, delta, bias, signs, seed, over, SMALL)
     truth = exact(x, flipped, mean, delta, bias, r)
     room = 2**-20 if dtype == torch.float32 and DEVICE.type == "cpu" else 2**-6
     torch.testing.assert_close(made.double(), truth, rtol=room, atol=room * length**0.5)
