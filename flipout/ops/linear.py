@@ -39,8 +39,12 @@ class Linear(Op):
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if self.bases is None:
             x, weight = _aligned(x, weight)
-            dx = (grad @ weight)[..., : self.in_features] if needs[0] else None
-            dw = (grad.flatten(0, -2).T @ x.flatten(0, -2))[:, : self.in_features] if needs[1] else None
+            dx = grad @ weight if needs[0] else None
+            if x.dim() > 2:
+                grad, x = grad.flatten(0, -2), x.flatten(0, -2)
+            dw = grad.T @ x if needs[1] else None
+            if x.shape[1] > self.in_features:
+                dx, dw = (None if made is None else made[..., : self.in_features] for made in (dx, dw))
             return dx, dw
         grouped = self._grouped(grad)
         dx = torch.bmm(grouped, weight).view(x.shape) if needs[0] else None
