@@ -1,11 +1,12 @@
 """Seed and counter in, replayable bits out: signs.
 
-Signs are bits of Philox4x32-10 (Salmon et al., 2011): a pure function of seed, Parameter, dimension, example and
+Signs are bits of Philox: a pure function of seed, Parameter, dimension, example and
 feature, so any one of them can be made alone, on any device, in any order. Everything is int64 tensor arithmetic on the
 device of the seed: it compiles, vmaps and can be captured.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,9 @@ import torch
 from torch import Tensor
 
 from .backend import chosen
+from .philox import BLOCK, ROUNDS, WEYL, WORD, philox, philox_of_few
 
-ROUNDS = 10
-MULTIPLIER = (0xD2511F53, 0xCD9E8D57)
-WEYL = (0x9E3779B9, 0xBB67AE85)
-WORD = 0xFFFFFFFF
-BLOCK = 128  # bits in one Philox output
 _FEW = 2**13
-Array = Any  # a tensor, or numpy's array
 
 
 def key_schedule(seed: Tensor) -> Tensor:
@@ -31,23 +27,6 @@ def key_schedule(seed: Tensor) -> Tensor:
 def _weyl(device: torch.device) -> Tensor:
     rounds = torch.arange(ROUNDS, device=device)
     return torch.stack((rounds * WEYL[0], rounds * WEYL[1]), 1)
-
-
-def philox(counter: tuple[Array, Array, Array, Array], keys: Array) -> tuple[Array, Array, Array, Array]:
-    """Four 32-bit words, held in int64, for each 4 × 32-bit counter: tensors, or all of them numpy's arrays."""
-    broadcast = np.broadcast_arrays if isinstance(keys, np.ndarray) else torch.broadcast_tensors
-    c0, c1, c2, c3 = broadcast(*counter)
-    key = keys.reshape(-1)
-    key = key if isinstance(key, np.ndarray) else key.unbind(0)
-    for i in range(0, 2 * ROUNDS, 2):
-        product0, product1 = c0 * MULTIPLIER[0], c2 * MULTIPLIER[1]
-        c0, c2 = (product1 >> 32) ^ key[i], (product0 >> 32) ^ key[i + 1]
-        c0 ^= c1
-        c2 ^= c3
-        c0 &= WORD
-        c2 &= WORD
-        c1, c3 = product1, product0
-    return c0, c1 & WORD, c2, c3 & WORD
 
 
 def few(count: int, tensor: Tensor) -> bool:
@@ -81,10 +60,29 @@ def signs(
             length = min(some, count - i)
             yield [kernel(seed, key, dim, size, first + i, length, dtype, masks) for dim, size in over]
         return
-    form = sign_masks if masks else unpack
-    words = sign_words(seed, key, over, first, count)
+    if few(count * sum(-(-size // BLOCK) for _, size in over), seed):
+        made, form = sign_bits(int(seed), key, tuple(over), first, count), bit_masks if masks else bit_signs
+    else:
+        made, form = sign_words(seed, key, over, first, count), sign_masks if masks else unpack
     for i in runs:
-        yield [form(word[i : i + some], size, dtype) for word, (_, size) in zip(words, over, strict=True)]
+        yield [form(one[i : i + some], size, dtype) for one, (_, size) in zip(made, over, strict=True)]
+
+
+def sign_bits(seed: int, key: int, over: tuple[tuple[int, int], ...], first: int, count: int) -> list[Tensor]:
+    """(count, features) of 0 and 1 for each (dimension, features): `sign_words` of few examples, a bit in a byte."""
+    blocks, made, start = _few_blocks(key, over), [], 0
+    words = philox_of_few(blocks, first, count, seed).reshape(count, 4 * blocks.shape[1]).view(np.uint8)
+    for _, size in over:
+        end = start + -(-size // BLOCK) * BLOCK // 8
+        made.append(torch.from_numpy(np.unpackbits(words[:, start:end], 1, size, "little")))
+        start = end
+    return made
+
+
+@lru_cache(256)
+def _few_blocks(key: int, over: tuple[tuple[int, int], ...]) -> np.ndarray:
+    blocks = tuple((dim, -(-size // BLOCK)) for dim, size in over)
+    return _blocks(key, blocks, torch.device("cpu")).numpy().astype(np.uint64)
 
 
 def sign_words(seed: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Sequence[Tensor]:
@@ -93,12 +91,7 @@ def sign_words(seed: Tensor, key: int, over: Sequence[tuple[int, int]], first: i
     blocks = tuple((dim, -(-size // BLOCK)) for dim, size in over)
     example = torch.arange(first, first + count, device=seed.device).unsqueeze(1)
     block, high, low = constant(_blocks, key, blocks, seed.device).unbind(0)
-    keys = key_schedule(seed)
-    if few(count * len(block), seed):
-        counter = block.numpy(), example.numpy(), high.numpy(), low.numpy()
-        words = torch.from_numpy(np.stack(philox(counter, keys.numpy()), -1)).flatten(1)
-    else:
-        words = torch.stack(philox((block, example, high, low), keys), -1).flatten(1)
+    words = torch.stack(philox((block, example, high, low), key_schedule(seed)), -1).flatten(1)
     return words.split([4 * count for _, count in blocks], 1)
 
 
@@ -128,6 +121,17 @@ def sign_masks(words: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     if dtype.itemsize == 2:
         return (mask >> 16).to(torch.int16).bitwise_and_(-(2**15))
     return mask.bitwise_and_(-(2 ** (bits - 1)))
+
+
+def bit_signs(bits: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """`unpack` of what is unpacked already."""
+    return bits.to(dtype).mul_(-2).add_(1)
+
+
+def bit_masks(bits: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """`sign_masks` of the same."""
+    kind = mask_type(dtype)
+    return bits.to(kind).mul_(torch.iinfo(kind).min)
 
 
 def mask_type(dtype: torch.dtype) -> torch.dtype:

@@ -8,19 +8,22 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .backend import chosen
-from .random import WORD, Array, constant, few, transformed, unpack, wrap
+from .philox import WORD
+from .random import constant, few, transformed, unpack, wrap
 
 NOISE, OUTPUT_NOISE = 7, 6  # what a stream is for
 _CACHED = 2**17  # words at a time on a CPU
 GAMMA, APART = wrap(0x9E3779B97F4A7C15), 0x6A09E667F3BCC909
 MIX = (wrap(0xBF58476D1CE4E5B9), wrap(0x94D049BB133111EB))
+_STAGES = ((30, MIX[0]), (27, MIX[1]), (31, 1))
+Array = Any  # a tensor, or numpy's array
 
 
 class _Scratch(threading.local):
@@ -44,11 +47,11 @@ def _shifted(z: Array, shift: int) -> Array:
 
 def _splitmix(z: Array) -> Array:
     """SplitMix64's finaliser, in place; the masks make arithmetic shifts logical."""
-    for shift, multiplier in ((30, MIX[0]), (27, MIX[1]), (31, None)):
+    for shift, multiplier in _STAGES:
         high = _shifted(z, shift)
         high &= 2 ** (64 - shift) - 1
         z ^= high
-        if multiplier is not None:
+        if multiplier != 1:
             z *= multiplier
     return z
 
@@ -74,20 +77,25 @@ def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fo
     kernel = chosen("stream_starts", seed)
     if kernel is not None:
         return kernel(seed, key, field, first, count, fold)
+    if count == 1 and few(count, seed):
+        named, apart, step = Origin(key, field, first, fold).words()
+        return torch.tensor([wrap(_mixed(_mixed(_mixed(int(seed) + named) + apart) + step))])
     steps = _steps(count, seed.device, first + 1)
-    if few(count, seed):
-        return torch.from_numpy(_stream_starts(seed.numpy().reshape(1), steps.numpy(), key, field, fold))
-    return _stream_starts(seed, steps, key, field, fold)
-
-
-def _stream_starts(seed: Array, steps: Array, key: int, field: int, fold: int) -> Array:
-    if isinstance(seed, Tensor) and torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         # Integers may be symbols there, and products of symbols are indices, which must not overflow: tensors wrap.
         none = seed & 0
         named, apart = ((none | key) << 3 | field) * APART, (none | fold) * GAMMA
     else:
-        named, apart = wrap((key << 3 | field) * APART), wrap(fold * GAMMA)
+        named, apart, _ = Origin(key, field, first, fold).words()
     return _splitmix(steps + _splitmix(_splitmix(seed + named) + apart))
+
+
+def _mixed(z: int) -> int:
+    """`_splitmix` of one number."""
+    for shift, multiplier in _STAGES:
+        z &= 2**64 - 1
+        z = (z ^ z >> shift) * multiplier
+    return z
 
 
 def _steps(count: int, device: torch.device, first: int = 0) -> Tensor:
@@ -161,6 +169,10 @@ class Stream:
 
     def _words(self, count: int, kind: int) -> list[Tensor]:
         """(*start.shape, some) each: the first `count` words, in pieces that stay in a CPU's cache."""
+        if few(self.start.numel() * count, self.start):
+            steps = constant(_steps, _CACHED, self.start.device)[:count].numpy()
+            words = _splitmix(steps + (self.start.numpy().reshape(-1, 1) + wrap(kind * APART)))
+            return [torch.from_numpy(words.reshape(*self.start.shape, count))]
         origin = (self.start + wrap(kind * APART)).unsqueeze(-1)
         whole = origin.device.type != "cpu" or torch.compiler.is_compiling()
         piece = max(count if whole else _CACHED // max(self.start.numel(), 1), 1)

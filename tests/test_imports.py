@@ -16,6 +16,7 @@ ORDER = [
     {"errors"},
     {"capture", "extras", "whole"},
     {"backend"},
+    {"philox"},
     {"random"},
     {"draw", "shards", "streams"},
     {"distributions", "schemes", "ops", "perturbation"},

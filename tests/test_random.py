@@ -4,13 +4,17 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
 import flipout
+from flipout import random
 from flipout.draw import fresh_seed
 from flipout.nn.base import parameter_key
-from flipout.random import key_schedule, philox, sign_at, sign_words, unpack, wrap
+from flipout.philox import philox
+from flipout.random import key_schedule, sign_at, sign_masks, sign_words, unpack, wrap
 from flipout.streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
 from tests.statistics import (
     assert_distributed,
@@ -63,6 +67,47 @@ def test_philox_gives_the_known_answers_of_random123(counter: str, key: str, ans
     low, high = (int(word, 16) for word in key.split())
     words = philox((c0, c1, c2, c3), key_schedule(torch.tensor(wrap(high << 32 | low))))
     assert " ".join(f"{int(word):08x}" for word in words) == answer
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 2**61 - 1),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(1, 300)), min_size=1, max_size=3),
+    st.integers(0, 2**32 - 20),
+    st.integers(0, 20),
+    st.integers(1, 25),
+    st.sampled_from(DTYPES),
+)
+def test_few_signs_are_those_of_many(seed, key, over, first, count, some, dtype) -> None:
+    """numpy's way for few examples, against torch's for any number: as numbers, and as masks of sign bits."""
+    words = sign_words(torch.tensor(seed), key, over, first, count)
+    for masks, form in ((False, unpack), (True, sign_masks)):
+        made = list(random.signs(torch.tensor(seed), key, over, first, count, dtype, masks, some))
+        assert len(made) == max(-(-count // some), 1)
+        for j, (_, size) in enumerate(over):
+            assert torch.equal(torch.cat([one[j] for one in made]), form(words[j], size, dtype))
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 2**61 - 1),
+    st.integers(0, 2**32),
+    st.integers(0, 5),
+    st.integers(0, 40),
+    st.sampled_from(["normal", "uniform", "sign"]),
+)
+def test_a_few_numbers_are_made_as_many_are(seed, key, first, fold, size, kind) -> None:
+    """numpy and Python's integers where there are few, torch for any number: starting points, and all noise."""
+    there, made = torch.tensor(seed), []
+    for threshold in (random._FEW, -1):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(random, "_FEW", threshold)
+            start = stream_starts(there, key, NOISE, first, 1, fold)
+            starts = stream_starts(there, key, NOISE, first, 3, fold)
+            assert torch.equal(start, starts[:1])
+            made.append([starts, *(getattr(Stream(at, (size,), torch.float32), kind)(1) for at in (start[0], starts))])
+    for few, many in zip(*made, strict=True):
+        assert torch.equal(few, many)
 
 
 @pytest.mark.parametrize("dim", [0, 1])

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ...backend import register
 from ...perturbation import Signs
-from ...random import BLOCK, ROUNDS, key_words
+from ...philox import BLOCK, ROUNDS
+from ...random import key_words
 from ..base import flip
 from .base import fits, index_type, side_by_side
 from .launch import launch

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ...backend import ADA, capability, register
 from ...perturbation import Signs
-from ...random import BLOCK, key_words
+from ...philox import BLOCK
+from ...random import key_words
 from .base import INTERPRETED, index_type
 from .launch import launch
 from .twice import negatives

@@ -8,7 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import register
-from ...random import BLOCK, MULTIPLIER, ROUNDS, WEYL, key_words, mask_type
+from ...philox import BLOCK, MULTIPLIER, ROUNDS, WEYL
+from ...random import key_words, mask_type
 from .base import fits, index_type, op
 from .launch import launch
 

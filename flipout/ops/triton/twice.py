@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ...backend import capability, register
 from ...perturbation import Signs
-from ...random import BLOCK, key_words
+from ...philox import BLOCK
+from ...random import key_words
 from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED, index_type
