@@ -165,7 +165,8 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         return sum(len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in own)
 
     with using("triton"):
-        draw(0, 1, 0, 1)
+        for size in (1, 3, 64):  # one stream or several, sizes of any number or multiples of 64
+            draw(0, 1, 0, size)
         before = compiled()
         for seed, key, first, size in ((-5, 2**61 - 1, 2**32 - 700, 640), (2**63 - 1, 16, 1, 16), (1, 0, 2**31, 33)):
             draw(seed, key, first, size)

@@ -64,7 +64,7 @@ def quantise(x: Tensor, scale: Tensor, whose: Whose | None, straight: bool, turn
     if whose is not None:
         (signs,) = whose.signs.over([(whose.over, x.shape[1])], whose.seed, x.dtype)
         x = flip(x, signs, -1)
-    rounded = (x.to(scale.dtype) / scale).to(FP8)
+    rounded = (x.to(scale.dtype) * scale.reciprocal()).to(FP8)
     return Quantised(rounded if straight else None, rounded.T.contiguous() if turned else None, scale)
 
 

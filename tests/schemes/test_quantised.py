@@ -29,7 +29,7 @@ def in_poisoned_memory() -> Iterator[None]:
 def rounded(x: Tensor) -> Tensor:
     """Q, in double precision."""
     scale = x.abs().max().float() / 448
-    return (x.float() / scale).to(FP8).double() * scale.double()
+    return (x.float() * scale.reciprocal()).to(FP8).double() * scale.double()
 
 
 def layer(fan_in: int, fan_out: int, scheme: flipout.Scheme | str = SCHEME, std: float = 0.1) -> flipout.nn.Linear:

@@ -45,7 +45,7 @@ def _quantise(
     row, column = tl.program_id(0).to(INDEX) * ROWS + tl.arange(0, ROWS), begin.to(INDEX) + tl.arange(0, _COLUMNS)
     inside = (row < rows)[:, None] & (column < FEATURES)[None, :]
     value = tl.load(x + (row * FEATURES)[:, None] + column[None, :], mask=inside, other=0).to(tl.float32)
-    value = value / tl.load(scale)
+    value = value * tl.div_rn(1.0, tl.load(scale))
     if seed is not None:
         example = first + (row // positions).to(tl.int64)
         negative = negatives(example, begin, high, low, seed, _COLUMNS) != NEGATE

@@ -17,7 +17,7 @@ from ...streams import APART, GAMMA, MIX, Origin
 from .base import INTERPRETED, fits, index_type, op
 from .launch import launch
 
-_BLOCK, _WORDS = 512, 16  # threads' worth of words, and words of 64 signs, in one program
+_BLOCK, _WORDS = 512, 16  # words of two numbers (twice as many in half precision), and of 64 signs, in one program
 _GAMMA = tl.constexpr(GAMMA % 2**64)
 _MIX0, _MIX1 = tl.constexpr(MIX[0] % 2**64), tl.constexpr(MIX[1] % 2**64)
 _UNIT, _HALF_UNIT, _TURN = tl.constexpr(2.0**-32), tl.constexpr(2.0**-33), tl.constexpr(math.tau / 2**32)
@@ -62,9 +62,15 @@ def box_muller(z, REAL: tl.constexpr):
 
 
 @triton.jit
+def _exact(kind: tl.constexpr):
+    """Whether numbers of a kind are made to its last bits. Half precision has a GPU's own functions, off by 2⁻¹⁷."""
+    return _INTERPRETED or kind == tl.float32 or kind == tl.float64
+
+
+@triton.jit
 def gaussians(z, REAL: tl.constexpr, kind: tl.constexpr):
     """Two normal numbers of each word, for `kind`: half precision has them from a GPU's own functions, off by 2⁻²⁰."""
-    if _INTERPRETED or kind == tl.float32 or kind == tl.float64:
+    if _exact(kind):
         first, second = box_muller(z, REAL)
     else:
         first, second = tl.inline_asm_elementwise(
@@ -92,14 +98,22 @@ def started(seed, parameter, fold, step):
 
 
 @triton.jit
-def _word(start, row, column, origin, inside, parameter, fold, step, SEEDED: tl.constexpr):
-    """Word `column` of the stream that starts at start[row]; or of the only one, which starts at what is made of the
+def _word(start, row, column, origin, inside, parameter, fold, step, ALONE: tl.constexpr, SEEDED: tl.constexpr):
+    """Word `column` of the stream that starts at start[row]; or of the only one, which may start at what is made of the
     seed that is there instead."""
-    if SEEDED:
-        z = started(tl.load(start), parameter, fold, step.to(tl.uint64)) + origin.to(tl.uint64)
+    if ALONE:
+        z = tl.load(start).to(tl.uint64)
+        if SEEDED:
+            z = started(z, parameter, fold, step.to(tl.uint64))
     else:
-        z = tl.load(start + row, mask=inside, other=0).to(tl.uint64) + origin.to(tl.uint64)
-    return splitmix(z + column.to(tl.uint64) * _GAMMA)
+        z = tl.load(start + row, mask=inside, other=0).to(tl.uint64)
+    return splitmix(z + origin.to(tl.uint64) + column.to(tl.uint64) * _GAMMA)
+
+
+@triton.jit
+def _aligned(number, ALIGNED: tl.constexpr):
+    """The number; where it is a multiple of 16, in a way that lets the compiler see it."""
+    return number // 16 * 16 if ALIGNED else number
 
 
 @triton.jit
@@ -110,11 +124,29 @@ def _exp(x):
 
 
 @triton.jit
-def _softplus(x):
+def _softplus(x, KIND: tl.constexpr):
     """log(1 + eˣ), made good for what 1 + eˣ has rounded away. A minimum of 20 and NaN would be 20."""
-    e = _exp(tl.where(x > 20.0, 20.0, x))
-    u = 1 + e
-    return tl.where(x > 20.0, x, tl.where(u == 1, e, tl.log(u) * (e / tl.where(u == 1, 1.0, u - 1))))
+    least = tl.where(x > 20.0, 20.0, x)
+    if _exact(KIND):
+        e = _exp(least)
+        u = 1 + e
+        made = tl.where(u == 1, e, tl.log(u) * (e / tl.where(u == 1, 1.0, u - 1)))
+    else:
+        e = tl.exp2(least * 1.4426950408889634)
+        log2 = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [1 + e], tl.float32, True, 1)
+        small = e * (1 - e * (0.5 - e * (0.3333333333333333 - e * 0.25)))
+        made = tl.where(e < 0.0625, small, log2 * 0.6931471805599453)
+    return tl.where(x > 20.0, x, made)
+
+
+@triton.jit
+def _sigmoid(x, KIND: tl.constexpr):
+    if _exact(KIND):
+        made = 1 / (1 + tl.exp(-x))
+    else:
+        u = 1 + tl.exp2(x * -1.4426950408889634)
+        made = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [u], tl.float32, True, 1)
+    return made
 
 
 @triton.jit
@@ -130,10 +162,10 @@ def _scaled(
             by = tl.load(factor).to(noise.dtype)
         else:
             by = tl.load(factor + (column if FACTOR == 2 else place), mask=inside, other=0).to(noise.dtype)
-        made *= _softplus(by).to(KIND).to(noise.dtype) if SOFTPLUS else by
+        made *= _softplus(by, KIND).to(KIND).to(noise.dtype) if SOFTPLUS else by
         if slope is not None:
             x = tl.load(slope + column, mask=inside, other=0).to(noise.dtype)
-            made = made.to(KIND).to(noise.dtype) / (1 + tl.exp(-x))
+            made = made.to(KIND).to(noise.dtype) * _sigmoid(x, KIND)
     return made
 
 
@@ -153,7 +185,9 @@ def _halves(
     parameter: tl.int64,
     fold: tl.int64,
     step: tl.int64,
+    ALONE: tl.constexpr,
     SEEDED: tl.constexpr,
+    ALIGNED: tl.constexpr,
     REAL: tl.constexpr,
     KIND: tl.constexpr,
     FACTOR: tl.constexpr,
@@ -162,18 +196,20 @@ def _halves(
     BLOCK: tl.constexpr,
 ):
     """Two numbers from each of the `total` words, for the two halves: normal in REAL, or uniform integers (None)."""
+    after, each = _aligned(half.to(INDEX), ALIGNED), _aligned(size.to(INDEX), ALIGNED)
     i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    row, column = i // half.to(INDEX), i % half.to(INDEX)
-    z = _word(start, row, column, origin, inside, parameter, fold, step, SEEDED)
+    inside = i < _aligned(total.to(INDEX), ALIGNED)
+    row, column = (0, i) if ALONE else (i // after, i % after)
+    z = _word(start, row, column, origin, inside, parameter, fold, step, ALONE, SEEDED)
     if REAL is None:
         first, second = (z >> 32).to(tl.int64), (z & 0xFFFFFFFF).to(tl.int64)
     else:
         first, second = gaussians(z, REAL, KIND)
-    place, after = row * size.to(INDEX) + column, half.to(INDEX)
+    place = row * each + column
     first = _scaled(first, factor, slope, column, place, inside, KIND, FACTOR, SOFTPLUS)
     tl.store(out + place, first, mask=inside)
-    inside &= column + half < size
+    if not ALIGNED:  # the second half may lack one
+        inside &= column + after < each
     second = _scaled(second, factor, slope, column + after, place + after, inside, KIND, FACTOR, SOFTPLUS)
     tl.store(out + place + after, second, mask=inside)
 
@@ -190,23 +226,26 @@ def _bits(
     parameter: tl.int64,
     fold: tl.int64,
     step: tl.int64,
+    ALONE: tl.constexpr,
     SEEDED: tl.constexpr,
+    ALIGNED: tl.constexpr,
     REAL: tl.constexpr,
     FACTOR: tl.constexpr,
     INDEX: tl.constexpr,
     WORDS: tl.constexpr,
 ):
     """±1, times its factor, from each bit of the `total` words, of which every starting point has `words`."""
+    each = _aligned(size.to(INDEX), ALIGNED)
     i = tl.program_id(0).to(INDEX) * WORDS + tl.arange(0, WORDS)
-    inside = i < total
-    row, column = i // words.to(INDEX), i % words.to(INDEX)
-    z = _word(start, row, column, origin, inside, parameter, fold, step, SEEDED)
-    line = (row * size.to(INDEX))[:, None]
+    inside = i < total.to(INDEX)
+    row, column = (0, i) if ALONE else (i // words.to(INDEX), i % words.to(INDEX))
+    z = _word(start, row, column, origin, inside, parameter, fold, step, ALONE, SEEDED)
+    line = 0 if ALONE else (row * each)[:, None]
     for half in tl.static_range(2):
         bit = 32 * half + tl.arange(0, 32)[None, :]
         element = column[:, None] * 64 + bit
         sign = 1 - 2 * ((z[:, None] >> bit.to(tl.uint64)) & 1).to(REAL)
-        there = inside[:, None] & (element < size)
+        there = inside[:, None] & (element < each)
         sign = _scaled(sign, factor, None, element, line + element, there, REAL, FACTOR, False)
         tl.store(out + line + element, sign, mask=there)
 
@@ -258,7 +297,8 @@ def _fill_halves(
     )
     half = -(-size // 2)
     total, origin = start.numel() * half, wrap(kind * APART)
-    grid = (-(-total // _BLOCK),)
+    block = 2 * _BLOCK if out.itemsize == 2 else _BLOCK
+    grid = (-(-total // block),)
     launch(
         _halves,
         grid,
@@ -271,13 +311,15 @@ def _fill_halves(
         size,
         origin,
         *((0, 0, 0) if seeded is None else seeded.words()),
+        ALONE=start.numel() == 1,
         SEEDED=seeded is not None,
+        ALIGNED=size % 32 == 0,
         REAL=real,
         KIND=rounded,
         FACTOR=how,
         SOFTPLUS=softplus,
         INDEX=index_type(out),
-        BLOCK=_BLOCK,
+        BLOCK=block,
     )
 
 
@@ -321,7 +363,9 @@ def _fill_bits(
         size,
         origin,
         *((0, 0, 0) if seeded is None else seeded.words()),
+        ALONE=start.numel() == 1,
         SEEDED=seeded is not None,
+        ALIGNED=size % 64 == 0,
         REAL=real,
         FACTOR=how,
         INDEX=index_type(out),

@@ -11,7 +11,7 @@ from torch import Tensor
 import flipout
 from flipout.backend import using
 from flipout.distributions.base import made_of_source, sample, sample_of
-from flipout.streams import NOISE, OUTPUT_NOISE, Stream, stream_starts
+from flipout.streams import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
 from tests.test_random import KEY, start_of
 
@@ -181,6 +181,25 @@ def test_noise_times_its_spread_and_the_gradient(kind: str, dtype: torch.dtype, 
     for expected, own in zip(*both(made), strict=True):
         assert own.dtype == expected.dtype
         assert_same(expected, own, rtol=2.0**-7 if dtype == torch.bfloat16 else 2.0**-18, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 64, 96, 2112])
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+def test_noise_of_a_seed_is_that_of_its_start_whatever_its_size(kind: str, size: int) -> None:
+    """The kernel mixes the start itself, and stores several numbers at once where the size lets it."""
+    distribution, origin, seed = DISTRIBUTIONS[kind], Origin(12345, NOISE, 3, 2), torch.tensor(-77)
+    spread, start = torch.rand(size), origin.start(seed)
+    expected = sample(distribution, spread, start, (size,), torch.float32)
+    several = sample(distribution, spread, torch.stack((start, start + 1)), (size,), torch.float32)
+    assert torch.equal(sample(distribution, spread, seed, (size,), torch.float32, origin), expected)
+    with using("triton"):
+        there = spread.to(DEVICE)
+        made = sample(distribution, there, seed.to(DEVICE), (size,), torch.float32, origin)
+        alone = sample(distribution, there, start.to(DEVICE), (size,), torch.float32)
+        pair = sample(distribution, there, torch.stack((start, start + 1)).to(DEVICE), (size,), torch.float32)
+    assert torch.equal(made, alone)
+    assert torch.equal(made, pair[0])
+    assert_same(several, pair, rtol=2.0**-18, atol=1e-5)
 
 
 @pytest.mark.parametrize("bases", [(), (3,)], ids=["one base", "three"])
