@@ -71,7 +71,12 @@ class Draw:
         if reuse and self.sign_seed is None:
             return torch.zeros_like(self.seed)
         seed = self.seed if self.sign_seed is None else self.sign_seed
-        return seed if self.fixed else seed.clone()
+        return seed if self.lasting else seed.clone()
+
+    @property
+    def lasting(self) -> bool:
+        """Whether autograd may keep the seeds as they are: nobody writes to them, and none is of inference mode."""
+        return self.fixed and (torch.is_inference_mode_enabled() or not self.seed.is_inference())
 
     @property
     def offset(self) -> int:

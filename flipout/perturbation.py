@@ -109,7 +109,7 @@ class Perturbation:
 
     def delta(self, base: int = 0) -> Tensor:
         """ΔŴ of one base."""
-        if self.draw.fixed:
+        if self.draw.lasting:
             return self._sample(self.draw.seed, Origin(self.key, NOISE, base, self.draw.fold))
         return self._sample(self._starts(NOISE, base, 1).squeeze(0))
 

@@ -41,7 +41,7 @@ def _shifted(z: Array, shift: int) -> Array:
         return z >> shift
     if _scratch.words is None:
         with torch.inference_mode(False):
-            _scratch.words = torch.empty(_CACHED, dtype=torch.int64)
+            _scratch.words = torch.empty(_CACHED, dtype=torch.int64, device="cpu")
     return torch.bitwise_right_shift(z, shift, out=_scratch.words[: z.numel()].view(z.shape))
 
 
@@ -79,7 +79,7 @@ def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fo
         return kernel(seed, key, field, first, count, fold)
     if count == 1 and few(count, seed):
         named, apart, step = Origin(key, field, first, fold).words()
-        return torch.tensor([wrap(_mixed(_mixed(_mixed(int(seed) + named) + apart) + step))])
+        return torch.tensor([wrap(_mixed(_mixed(_mixed(int(seed) + named) + apart) + step))], device=seed.device)
     steps = _steps(count, seed.device, first + 1)
     if torch.compiler.is_compiling():
         # Integers may be symbols there, and products of symbols are indices, which must not overflow: tensors wrap.

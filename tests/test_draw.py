@@ -169,14 +169,27 @@ def test_a_seed_may_change_before_backward():
     torch.testing.assert_close(*made, rtol=0, atol=0)
 
 
-def test_a_draw_opened_in_inference_mode_is_differentiated_outside():
-    layer = flipout.nn.Linear(4, 3, distribution=flipout.MeanField())
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("options", [{}, {"seed": 1}, {"sign_seed": 1}], ids=str)
+def test_a_draw_opened_in_inference_mode_is_differentiated_outside(scheme, options):
+    layer = flipout.nn.Linear(4, 3, distribution=flipout.MeanField(), scheme=scheme)
     with torch.inference_mode():
-        held = flipout.hold(layer, seed=1)
+        held = flipout.hold(layer, **options)
         held.__enter__()
+        layer(torch.randn(5, 4))
     layer(torch.randn(5, 4)).sum().backward()
     held.__exit__(None, None, None)
     assert gradients(layer)["weight_rho"].any()
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=str)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_a_default_device_does_not_move_what_is_drawn(scheme, distribution):
+    model, x = model_of(scheme, distribution), torch.randn(5, 4, dtype=torch.float64)
+    with flipout.hold(model, seed=1):
+        expected = model(x)
+        with torch.device("meta"):
+            assert torch.equal(model(x), expected)
 
 
 def test_examples_are_numbered_below_two_to_the_32():
