@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .errors import ExampleCount, InvalidArgument
-from .random import wrap
+from .random import transformed, wrap
 from .whole import whole
 
 
@@ -76,7 +76,7 @@ class Draw:
     @property
     def lasting(self) -> bool:
         """Whether autograd may keep the seeds as they are: nobody writes to them, and none is of inference mode."""
-        return self.fixed and (torch.is_inference_mode_enabled() or not self.seed.is_inference())
+        return self.fixed and (transformed() or torch.is_inference_mode_enabled() or not self.seed.is_inference())
 
     @property
     def offset(self) -> int:
