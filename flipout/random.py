@@ -79,7 +79,7 @@ def sign_bits(seed: int, key: int, over: tuple[tuple[int, int], ...], first: int
     return made
 
 
-@lru_cache(256)
+@lru_cache(1024)
 def _few_blocks(key: int, over: tuple[tuple[int, int], ...]) -> np.ndarray:
     blocks = tuple((dim, -(-size // BLOCK)) for dim, size in over)
     return _blocks(key, blocks, torch.device("cpu")).numpy().astype(np.uint64)
