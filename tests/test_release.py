@@ -70,6 +70,6 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     assert run(there / "python", "-c", "import flipout; print(flipout.__file__)").startswith(str(tmp_path))
     assert "missing" in run(there / "flipout", "doctor")
     run(*install, f"{wheel}[experiments]")
-    run(there / "flipout", "run", "variance-fc", "--preset", "smoke")
-    run(there / "flipout", "report", "runs/variance-fc-smoke")
+    run(there / "flipout", "run", "variance-fc", "--preset", "quick")
+    run(there / "flipout", "report", "runs/variance-fc-quick")
     assert (tmp_path / "report.html").stat().st_size > 10_000
