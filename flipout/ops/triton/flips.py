@@ -60,6 +60,7 @@ def _flipped(
     line = (row * FEATURES)[:, None]
     source = ((example + skip) // share * FEATURES)[:, None] if SHARED else line
     bit = tl.arange(0, 32)[None, :]
+    sums = ()  # all is loaded before any is stored: `out` may be y, so that the compiler would not
     for word in tl.static_range(4):
         feature = (block * _BLOCK + word * 32)[:, None] + bit
         there = inside & (feature < FEATURES)
@@ -70,7 +71,10 @@ def _flipped(
             made += tl.load(mean + feature, mask=there, other=0).to(REAL)
         if y is not None:
             made += tl.load(y + line + feature, mask=there, other=0).to(REAL)
-        tl.store(out + line + feature, made, mask=there)
+        sums = sums + (made,)  # noqa: RUF005
+    for word in tl.static_range(4):
+        feature = (block * _BLOCK + word * 32)[:, None] + bit
+        tl.store(out + line + feature, sums[word], mask=inside & (feature < FEATURES))
 
 
 def flip_drawn(x: Tensor, signs: Signs, seed: Tensor, over: int, dim: int) -> Tensor:

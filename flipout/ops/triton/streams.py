@@ -206,12 +206,12 @@ def _halves(
     else:
         first, second = gaussians(z, REAL, KIND)
     place = row * each + column
+    # The second half may lack one. All is loaded before any is stored, which the compiler would not do by itself.
+    there = inside if ALIGNED else inside & (column + after < each)
     first = _scaled(first, factor, slope, column, place, inside, KIND, FACTOR, SOFTPLUS)
+    second = _scaled(second, factor, slope, column + after, place + after, there, KIND, FACTOR, SOFTPLUS)
     tl.store(out + place, first, mask=inside)
-    if not ALIGNED:  # the second half may lack one
-        inside &= column + after < each
-    second = _scaled(second, factor, slope, column + after, place + after, inside, KIND, FACTOR, SOFTPLUS)
-    tl.store(out + place + after, second, mask=inside)
+    tl.store(out + place + after, second, mask=there)
 
 
 @triton.jit(do_not_specialize=[*_NUMBERS, "words"], do_not_specialize_on_alignment=["start"])
@@ -241,13 +241,16 @@ def _bits(
     row, column = (0, i) if ALONE else (i // words.to(INDEX), i % words.to(INDEX))
     z = _word(start, row, column, origin, inside, parameter, fold, step, ALONE, SEEDED)
     line = 0 if ALONE else (row * each)[:, None]
+    signs = ()
     for half in tl.static_range(2):
         bit = 32 * half + tl.arange(0, 32)[None, :]
         element = column[:, None] * 64 + bit
         sign = 1 - 2 * ((z[:, None] >> bit.to(tl.uint64)) & 1).to(REAL)
         there = inside[:, None] & (element < each)
-        sign = _scaled(sign, factor, None, element, line + element, there, REAL, FACTOR, False)
-        tl.store(out + line + element, sign, mask=there)
+        signs = signs + (_scaled(sign, factor, None, element, line + element, there, REAL, FACTOR, False),)  # noqa: RUF005
+    for half in tl.static_range(2):
+        element = column[:, None] * 64 + (32 * half + tl.arange(0, 32)[None, :])
+        tl.store(out + line + element, signs[half], mask=inside[:, None] & (element < each))
 
 
 @triton.jit(do_not_specialize=["total", "count", "first", "parameter", "fold"], do_not_specialize_on_alignment=["seed"])
