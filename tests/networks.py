@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import flipout
+
 
 def mlp(width: int = 6) -> Any:
     return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 3))
@@ -78,6 +80,19 @@ class Blocks(nn.Module):
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def gradients_if_the_seed_changes(layer: nn.Module, x: Tensor) -> list[dict[str, Tensor]]:
+    """Of one draw, whose seed stays as it is between forward and backward, and is written to there."""
+    seed, made = torch.zeros((), dtype=torch.int64, device=x.device), []
+    for after in (1, 2):
+        with flipout.hold(layer, seed=seed.fill_(1)):
+            y = layer(x)
+        seed.fill_(after)
+        layer.zero_grad()
+        y.square().sum().backward()
+        made.append(gradients(layer))
+    return made
 
 
 def state(model: nn.Module) -> dict[str, tuple]:

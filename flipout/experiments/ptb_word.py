@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from . import language_claims as claims
 from .experiment import Experiment
@@ -14,37 +14,17 @@ from .language_schedules import Schedule
 from .language_tables import LanguageConfig, Table, Trained
 from .language_training import LanguageTraining
 
-WordRow = Literal[
-    "wd-flipout",
-    "wd",
-    "wd-flipout-tied",
-    "wd-tied",
-    "unregularised",
-    "gal",
-    "zoneout",
-    "zaremba",
-    "semeniuta",
-    "semeniuta-steps",
-    "semeniuta-ends",
-    "semeniuta-steps-ends",
+TableRow = Literal[
+    "wd-flipout", "wd", "wd-flipout-tied", "wd-tied", "unregularised", "gal", "zoneout", "zaremba", "semeniuta"
 ]
+WordRow = Literal[TableRow, "semeniuta-steps", "semeniuta-ends", "semeniuta-steps-ends"]
 _EPOCHS = 100
 _BARS = {"wd-flipout": 75.5, "wd-flipout-tied": 71.0}  # perplexity
 
 
 @dataclass(frozen=True)
 class WordConfig(LanguageConfig):
-    rows: tuple[WordRow, ...] = (
-        "wd-flipout",
-        "wd",
-        "wd-flipout-tied",
-        "wd-tied",
-        "unregularised",
-        "gal",
-        "zoneout",
-        "zaremba",
-        "semeniuta",
-    )
+    rows: tuple[WordRow, ...] = get_args(TableRow)
 
 
 rows = partial(claims.Rows, WORDS, claims.PERPLEXITY)

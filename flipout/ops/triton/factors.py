@@ -12,7 +12,7 @@ from ...random import wrap
 from ...streams import APART, GAMMA
 from .base import fits
 from .launch import launch
-from .streams import normals
+from .noise import normals
 
 _BLOCK = 1024  # words at a time, at most
 _GAMMA = tl.constexpr(GAMMA % 2**64)

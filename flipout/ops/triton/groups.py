@@ -17,8 +17,8 @@ from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED
 from .launch import launch
+from .noise import normals
 from .scan import dot
-from .streams import normals
 
 _MEMBERS = 128  # rows that share a ΔŴ, at most: above, it pays to write it
 _SIDE, _DEPTH = 64, 16  # of the blocks of a Parameter, and columns that a forward pass takes at a time

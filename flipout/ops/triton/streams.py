@@ -1,4 +1,4 @@
-"""Noise in one launch: SplitMix64 in registers, for all starting points."""
+"""Noise in one launch: made in registers, for all starting points."""
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
 
@@ -13,88 +13,12 @@ from torch import Tensor
 
 from ...backend import register
 from ...random import wrap
-from ...streams import APART, GAMMA, MIX, Origin
-from .base import INTERPRETED, fits, index_type, op
+from ...streams import APART, Origin
+from .base import fits, index_type, op
 from .launch import launch
+from .noise import STEP, gaussians, sigmoid, softplus, splitmix, started
 
 _BLOCK, _WORDS = 512, 16  # words of two numbers (twice as many in half precision), and of 64 signs, in one program
-_GAMMA = tl.constexpr(GAMMA % 2**64)
-_MIX0, _MIX1 = tl.constexpr(MIX[0] % 2**64), tl.constexpr(MIX[1] % 2**64)
-_UNIT, _HALF_UNIT, _TURN = tl.constexpr(2.0**-32), tl.constexpr(2.0**-33), tl.constexpr(math.tau / 2**32)
-_INTERPRETED = tl.constexpr(INTERPRETED)
-_FAST = tl.constexpr(
-    """{
-    .reg .f32 a, b;
-    .reg .b32 c;
-    xor.b32 c, $2, 0x80000000;
-    cvt.rn.f32.u32 a, c;
-    fma.rn.f32 a, a, 0f2F800000, 0f2F000000;
-    lg2.approx.ftz.f32 a, a;
-    mul.f32 a, a, 0fBFB17218;
-    max.f32 a, a, 0f00000000;
-    sqrt.approx.ftz.f32 a, a;
-    cvt.rn.f32.u32 b, $3;
-    mul.f32 b, b, 0f30C90FDB;
-    cos.approx.ftz.f32 $0, b;
-    sin.approx.ftz.f32 $1, b;
-    mul.f32 $0, $0, a;
-    mul.f32 $1, $1, a;
-    }"""
-)
-
-
-@triton.jit
-def splitmix(z):
-    z = (z ^ (z >> 30)) * _MIX0
-    z = (z ^ (z >> 27)) * _MIX1
-    return z ^ (z >> 31)
-
-
-@triton.jit
-def box_muller(z, REAL: tl.constexpr):
-    """Two normal numbers of each word."""
-    high, low = (z >> 32).to(tl.uint32), z.to(tl.uint32)
-    unit = (high ^ 0x80000000).to(REAL) * _UNIT + _HALF_UNIT
-    square = -2 * tl.log(unit)
-    radius = tl.sqrt_rn(square) if REAL is tl.float32 else tl.sqrt(square)
-    angle = low.to(REAL) * _TURN
-    return tl.cos(angle) * radius, tl.sin(angle) * radius
-
-
-@triton.jit
-def _exact(kind: tl.constexpr):
-    """Whether numbers of a kind are made to its last bits. Half precision has a GPU's own functions, off by 2⁻¹⁷."""
-    return _INTERPRETED or kind == tl.float32 or kind == tl.float64
-
-
-@triton.jit
-def gaussians(z, REAL: tl.constexpr, kind: tl.constexpr):
-    """Two normal numbers of each word, for `kind`: half precision has them from a GPU's own functions, off by 2⁻²⁰."""
-    if _exact(kind):
-        first, second = box_muller(z, REAL)
-    else:
-        first, second = tl.inline_asm_elementwise(
-            _FAST,
-            "=f,=f,r,r",
-            [(z >> 32).to(tl.uint32), z.to(tl.uint32)],
-            dtype=(tl.float32, tl.float32),
-            is_pure=True,
-            pack=1,
-        )
-    return first, second
-
-
-@triton.jit
-def normals(z, kind: tl.constexpr):
-    """The same, of a word that is not mixed yet."""
-    return gaussians(splitmix(z), tl.float32, kind)
-
-
-@triton.jit
-def started(seed, parameter, fold, step):
-    """Where the stream of a Parameter, a rank and a base starts."""
-    z = splitmix(seed.to(tl.uint64) + parameter.to(tl.uint64))
-    return splitmix(splitmix(z + fold.to(tl.uint64)) + step)
 
 
 @triton.jit
@@ -107,46 +31,13 @@ def _word(start, row, column, origin, inside, parameter, fold, step, ALONE: tl.c
             z = started(z, parameter, fold, step.to(tl.uint64))
     else:
         z = tl.load(start + row, mask=inside, other=0).to(tl.uint64)
-    return splitmix(z + origin.to(tl.uint64) + column.to(tl.uint64) * _GAMMA)
+    return splitmix(z + origin.to(tl.uint64) + column.to(tl.uint64) * STEP)
 
 
 @triton.jit
 def _aligned(number, ALIGNED: tl.constexpr):
     """The number; where it is a multiple of 16, in a way that lets the compiler see it."""
     return number // 16 * 16 if ALIGNED else number
-
-
-@triton.jit
-def _exp(x):
-    """eˣ to 2 ulp; tl.exp rounds x log₂e: off by |x| / 2 ulp on a GPU. ln 2 has two parts here, one exact."""
-    n = tl.maximum(tl.floor(x * 1.4426950408889634 + 0.5), -126.0)
-    return tl.exp((x - n * 0.693359375) + n * 2.12194440054690583e-4) * tl.exp2(n)
-
-
-@triton.jit
-def _softplus(x, KIND: tl.constexpr):
-    """log(1 + eˣ), made good for what 1 + eˣ has rounded away. A minimum of 20 and NaN would be 20."""
-    least = tl.where(x > 20.0, 20.0, x)
-    if _exact(KIND):
-        e = _exp(least)
-        u = 1 + e
-        made = tl.where(u == 1, e, tl.log(u) * (e / tl.where(u == 1, 1.0, u - 1)))
-    else:
-        e = tl.exp2(least * 1.4426950408889634)
-        log2 = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [1 + e], tl.float32, True, 1)
-        small = e * (1 - e * (0.5 - e * (0.3333333333333333 - e * 0.25)))
-        made = tl.where(e < 0.0625, small, log2 * 0.6931471805599453)
-    return tl.where(x > 20.0, x, made)
-
-
-@triton.jit
-def _sigmoid(x, KIND: tl.constexpr):
-    if _exact(KIND):
-        made = 1 / (1 + tl.exp(-x))
-    else:
-        u = 1 + tl.exp2(x * -1.4426950408889634)
-        made = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [u], tl.float32, True, 1)
-    return made
 
 
 @triton.jit
@@ -162,10 +53,10 @@ def _scaled(
             by = tl.load(factor).to(noise.dtype)
         else:
             by = tl.load(factor + (column if FACTOR == 2 else place), mask=inside, other=0).to(noise.dtype)
-        made *= _softplus(by, KIND).to(KIND).to(noise.dtype) if SOFTPLUS else by
+        made *= softplus(by, KIND).to(KIND).to(noise.dtype) if SOFTPLUS else by
         if slope is not None:
             x = tl.load(slope + column, mask=inside, other=0).to(noise.dtype)
-            made = made.to(KIND).to(noise.dtype) * _sigmoid(x, KIND)
+            made = made.to(KIND).to(noise.dtype) * sigmoid(x, KIND)
     return made
 
 
@@ -268,7 +159,7 @@ def _starts(
     i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     row, column = i // count.to(INDEX), i % count.to(INDEX)
-    step = (first.to(tl.int64) + column).to(tl.uint64) * _GAMMA
+    step = (first.to(tl.int64) + column).to(tl.uint64) * STEP
     z = started(tl.load(seed + row, mask=inside, other=0), parameter, fold, step)
     tl.store(out + i, z.to(tl.int64), mask=inside)
 
@@ -413,7 +304,7 @@ _TRITON = {
 
 
 def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, count: int, fold: int) -> None:
-    parameter, total = wrap((key << 3 | field) * APART), out.numel()
+    total, (parameter, apart, _) = out.numel(), Origin(key, field, first, fold).words()
     launch(
         _starts,
         (-(-total // _BLOCK),),
@@ -423,7 +314,7 @@ def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, co
         count,
         first + 1,
         parameter,
-        wrap(fold * GAMMA),
+        apart,
         INDEX=index_type(out),
         BLOCK=_BLOCK,
     )
