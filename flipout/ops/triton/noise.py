@@ -16,7 +16,6 @@ from .base import INTERPRETED
 STEP = tl.constexpr(GAMMA % 2**64)  # from one word of a stream to the next
 _MIX0, _MIX1 = tl.constexpr(MIX[0] % 2**64), tl.constexpr(MIX[1] % 2**64)
 _UNIT, _HALF_UNIT, _TURN = tl.constexpr(2.0**-32), tl.constexpr(2.0**-33), tl.constexpr(math.tau / 2**32)
-_INTERPRETED = tl.constexpr(INTERPRETED)
 _FAST = tl.constexpr(
     """{
     .reg .f32 a, b;
@@ -56,10 +55,10 @@ def box_muller(z, REAL: tl.constexpr):
     return tl.cos(angle) * radius, tl.sin(angle) * radius
 
 
-@triton.jit
-def _exact(kind: tl.constexpr):
+@triton.constexpr_function
+def _exact(kind):
     """Whether numbers of a kind are made to its last bits. Half precision has a GPU's own functions, off by 2⁻¹⁷."""
-    return _INTERPRETED or kind == tl.float32 or kind == tl.float64
+    return INTERPRETED or kind in (tl.float32, tl.float64)
 
 
 @triton.jit

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a device is here, whose driver would be asked")
 @pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="needs gcc, and Triton")
 def test_what_is_handed_over() -> None:
     pytest.importorskip("triton")
@@ -23,8 +25,6 @@ def test_what_is_handed_over() -> None:
 
 
 def main() -> None:
-    import torch
-
     from benchmarks import no_device
     from flipout.random import key_words
 
