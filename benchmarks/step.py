@@ -42,17 +42,15 @@ def held_bytes(layer: nn.Module, x: Tensor) -> int:
     kept: dict[int, int] = {}
     own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
 
-    def note(tensor: Tensor) -> Tensor:
+    def note(tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        y = layer(x)
-    total = sum(kept.values())
-    del y
-    return total
+    # Nothing is kept of an output, which would keep its own graph alive, and no later step could be captured.
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda kept: kept):
+        layer(x)
+    return sum(kept.values())
 
 
 def compare(
