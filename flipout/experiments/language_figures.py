@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, pairwise
+from textwrap import fill
 from typing import Any
 
 from flipout.variance.figures import COLOURS
@@ -78,8 +79,8 @@ def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
         if axes is not across[0]:
             axes.spines.left.set_linestyle(":")
             axes.tick_params(left=False)
-    across[0].set_yticks(range(len(there)), [row.title for row in there])
-    made.supxlabel(f"test {rows.unit.name}", fontsize="medium")
+    across[0].set_yticks(range(len(there)), [fill(row.title, 30) for row in there])
+    across[0].set_xlabel(f"test {rows.unit.name}")
     across[0].plot([], [], "x", color="black", ms=7, label="the paper")
     across[0].plot([], [], "o", color="#555555", label="here, a point for each seed")
     made.legend(loc="outside upper center", ncols=2, fontsize=7)
