@@ -48,7 +48,7 @@ def _quantise(
     value = value * tl.div_rn(1.0, tl.load(scale))
     if seed is not None:
         example = first + (row // positions).to(tl.int64)
-        negative = negatives(example, begin, high, low, seed, _COLUMNS) != NEGATE
+        negative = negatives(example, begin, high, low, seed, _COLUMNS, True) != NEGATE
         value = tl.where(negative, -value, value)
     rounded = value.to(tl.float8e4nv)
     if straight is not None:
@@ -102,7 +102,7 @@ def quantise(
         NEGATE=int(signs is not None and signs.antithetic and over == 0),
         INDEX=index_type(x),
         ROWS=_ROWS,
-        num_warps=8,
+        num_warps=4,
     )
     return made, transposed
 

@@ -37,6 +37,17 @@ def philox(c0, c1, c2, c3, key0, key1):
     return c0, c1, c2, c3
 
 
+@triton.jit
+def philox_once(c0, c1, c2, c3, key0, key1):
+    """The same, made once: the compiler would rather make words again for every layout that asks for their bits, but
+    does not do so with what a loop has made that might be endless."""
+    word0, word1, word2, word3, i = c0, c1, c2, c3, 0
+    while i < 1:
+        word0, word1, word2, word3 = philox(c0, c1, c2, c3, key0, key1)
+        i += 1
+    return word0, word1, word2, word3
+
+
 @triton.jit(
     do_not_specialize=["total", "blocks", "features", "first", "count", "high", "low"],
     do_not_specialize_on_alignment=["seed"],

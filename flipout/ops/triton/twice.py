@@ -21,7 +21,7 @@ from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED, index_type
 from .launch import launch
-from .random import halved, philox
+from .random import halved, philox, philox_once
 from .scan import dot
 
 _AMPERE = (8, 0)
@@ -53,7 +53,7 @@ def _tile(rows: int, mean: Tensor) -> Tile:
 
 
 @triton.jit
-def negatives(example, begin, high, low, seed, COLUMNS: tl.constexpr):
+def negatives(example, begin, high, low, seed, COLUMNS: tl.constexpr, ONCE: tl.constexpr = False):
     """Which signs of these examples are −1, for COLUMNS features from a multiple of 128 on."""
     zero = tl.full((example.shape[0],), 0, tl.uint32)
     key0, key1 = halved(tl.load(seed))
@@ -62,7 +62,8 @@ def negatives(example, begin, high, low, seed, COLUMNS: tl.constexpr):
     word = tl.full((example.shape[0], COLUMNS), 0, tl.uint32)
     for block in tl.static_range(COLUMNS // _BLOCK):
         c0 = zero + (begin // _BLOCK + block).to(tl.uint32)
-        words = philox(c0, example.to(tl.uint32), zero + high.to(tl.uint32), zero + low.to(tl.uint32), key0, key1)
+        c1, c2, c3 = example.to(tl.uint32), zero + high.to(tl.uint32), zero + low.to(tl.uint32)
+        words = philox_once(c0, c1, c2, c3, key0, key1) if ONCE else philox(c0, c1, c2, c3, key0, key1)
         for part in tl.static_range(4):
             word = tl.where((column // 32 == 4 * block + part)[None, :], words[part][:, None], word)
     return ((word >> (column % 32).to(tl.uint32)[None, :]) & 1) != 0
