@@ -25,7 +25,7 @@ from .random import halved, philox, philox_once
 from .scan import dot
 
 _AMPERE = (8, 0)
-_MOST = 2**20  # numbers of a weight; above, cuBLAS is ahead by more than the second product's way through memory
+_MOST = 2**20  # numbers of a weight; above, cuBLAS's two products and their sum are as fast or faster (docs/speed.md)
 _FILLED = 128 * 256 * 100  # numbers of an output in large tiles, one for most processors of a device
 _BAND = 8  # blocks of rows that come one after the other, so that what they read stays near
 _BLOCK = tl.constexpr(BLOCK)
