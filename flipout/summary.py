@@ -73,7 +73,8 @@ def summary(model: nn.Module) -> Summary:
             for name, distribution in plan.distributions.items():
                 prior = getattr(distribution, "prior", None)
                 how = prior.how if isinstance(prior, Prior) else ""
-                noise[id(attrgetter(name)(module))] = (layer, _said(distribution), _said(plan.scheme), how)
+                said = _said(distribution) + module.prior_now(name)
+                noise[id(attrgetter(name)(module))] = (layer, said, _said(plan.scheme), how)
                 for own in module.names_beside(name):
                     noise.setdefault(id(attrgetter(own)(module)), (layer, "", "", ""))
                     beside.setdefault(id(attrgetter(own)(module)), name)

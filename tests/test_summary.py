@@ -63,3 +63,22 @@ def test_using_shows_the_scheme_in_use():
     with flipout.using(model, scheme="independent"):
         assert "Independent" in flipout.summary(model).rows[0].scheme
     assert "Flipout" in flipout.summary(model).rows[0].scheme
+
+
+def test_a_prior_that_was_loaded_is_said():
+    def made(std: float) -> nn.Module:
+        torch.manual_seed(0)
+        return flipout.perturb(mlp(), flipout.MeanField(prior=flipout.bayes.Normal(0.0, std)))
+
+    model = made(1.0)
+    assert "prior now" not in f"{model}{flipout.summary(model)}"
+    model.load_state_dict(made(9.0).state_dict())
+    assert str(model).count("(prior now std=9)") == 2
+    assert flipout.summary(model).rows[0].noise.endswith("(prior now std=9)")
+    assert flipout.bayes.kl(model) == flipout.bayes.kl(made(9.0))
+    assert "(prior now" not in str(made(1.0).to("meta"))
+    learned = flipout.perturb(mlp(), flipout.MeanField(prior=flipout.bayes.Normal(0.0, 2.0, learn_scale=True)))
+    assert "prior now" not in str(learned)
+    with torch.no_grad():
+        learned[0].weight_prior_log_std.fill_(0.0)
+    assert str(learned).count("(prior now std=1)") == 1

@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
@@ -117,6 +118,12 @@ class ELBO(nn.Module):
         log_likelihood = each.sum(dtype=torch.promote_types(each.dtype, torch.float32))
         if batch is not None and not (isinstance(batch, Real) and 0 < float(batch) < math.inf):
             raise InvalidArgument(f"batch={batch!r}: expected the number of examples of the whole step, > 0.")
+        # The mean over ranks with unequal shares may be below the share of one.
+        if batch is not None and batch < examples and not (dist.is_available() and dist.is_initialized()):
+            raise InvalidArgument(
+                f"batch={batch!r} for {examples} examples: expected the number of examples of the whole step, of which "
+                f"these are a part. Leave it out, or give at least batch={examples}."
+            )
         loss = weight * divergence.to(log_likelihood.device) * (examples / self.num_data) - log_likelihood
         terms = Terms(loss / (batch or examples), log_likelihood, divergence, weight, examples, self.num_data)
         self._check_finite(terms)
@@ -164,14 +171,14 @@ class ELBO(nn.Module):
                 f"count the former. Where tokens are folded into the batch, (N·T, …), and num_data={self.num_data} "
                 "counts sequences, the KL is T times too large: return (N, T, …) and give targets (N, T).",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         if each.shape[dim] > self.num_data:
             warnings.warn(
                 f"A batch of {each.shape[dim]} with num_data={self.num_data}: that is the number of examples in the "
                 "training set, len(dataset), and not of batches.",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return each.shape[dim]
 

@@ -23,7 +23,7 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 
-    made = Figure(figsize=(9.0, 3.9), layout="constrained")
+    made = Figure(figsize=(9.0, 4.2), layout="constrained")
     training, valid = made.subplots(1, 2)
     others = iter(_OTHERS * 2)
     for row in rows.there:
@@ -44,7 +44,7 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     for axes in (training, valid):
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.0, 0.5)))
-    valid.legend(fontsize=7)
+    made.legend(*valid.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
     caption = "Training and validation, epoch by epoch; a line for each seed."
     return {"curves": (caption, made)}
 

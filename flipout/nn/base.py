@@ -204,10 +204,21 @@ class Perturbed(nn.Module):
         kept = {suffix: attrgetter(f"{name}_{suffix}")(self) for suffix in self.plan.kept.get(name, ())}
         return {logs.get(s, s.removeprefix("prior_")): v.exp() if s in logs else v.clone() for s, v in kept.items()}
 
+    def prior_now(self, name: str) -> str:
+        """What of its prior was learned, or loaded, and is other than its distribution says: " (prior now std=9)"."""
+        prior = getattr(self.plan.distributions[name], "prior", None)
+        if not isinstance(prior, Prior):
+            return ""
+        first, moved = prior.numbers(), []
+        for number, value in self.prior_numbers(name).items():
+            if type(value) is Tensor and not value.is_meta and not torch.allclose(value, first[number].to(value)):
+                moved.append(f"{number}={value.item():.6g}" if value.numel() == 1 else f"another {number}")
+        return f" (prior now {', '.join(moved)})" if moved else ""
+
     def extra_repr(self) -> str:
         """torch's own, and the noise."""
         plan = self.plan
-        noise = [f"{name} ~ {distribution}" for name, distribution in plan.distributions.items()]
+        noise = [f"{name} ~ {distribution}{self.prior_now(name)}" for name, distribution in plan.distributions.items()]
         own = super().extra_repr()
         return ", ".join([*([own] if own else []), *noise, f"scheme={plan.scheme.name}"])
 

@@ -277,7 +277,7 @@ def test_bad_input() -> None:
         elbo(X, Y[:11])
     with pytest.raises(errors.InvalidInput, match="without examples"):
         elbo(X[:0], Y[:0])
-    for batch in (0, -1, math.nan, "12"):
+    for batch in (0, -1, math.nan, "12", len(X) - 1):
         with pytest.raises(errors.InvalidArgument, match="number of examples of the whole step"):
             elbo(X, Y, batch=batch)  # pyright: ignore[reportArgumentType]
     with pytest.raises(errors.InvalidInput, match=r"returned a tensor of shape \(\); .*reduction='none'"):
