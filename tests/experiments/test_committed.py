@@ -100,3 +100,16 @@ def test_figures_whose_data_is_not_held_are_refused_and_kept(name, tmp_path, cap
     assert "cannot be drawn anew" in said
     assert content(folder) == content(RESULTS / name)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_flipout_against_wd_is_quoted_as_it_was_found():
+    """The one comparison whose outcome the paper does not have: README and its page say what the committed run says."""
+    checks = json.loads((RESULTS / "ptb-word" / "result.json").read_text(encoding="utf-8"))["checks"]
+    for page, digits in (("README.md", 1), ("docs/language-models.md", 2)):
+        text = (RESULTS.parent / page).read_text(encoding="utf-8")
+        for decoder in ("untied", "tied"):
+            (check,) = (
+                c for c in checks if c["claim"].startswith(f"WD + flipout is below WD on the test text, {decoder}")
+            )
+            value, low, high = (f"{x:.{digits}f}".replace("-", "−") for x in (check["value"], *check["interval"]))
+            assert re.search(rf"{value}[^.|]*\((90 % interval )?{low} … {high}", text), (page, decoder)
