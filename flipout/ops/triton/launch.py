@@ -1,7 +1,8 @@
 """Launches without the way through Triton's own dispatch, which takes longer than many a kernel.
 
 What Triton compiles a kernel for is written down once: dtypes, alignment, what it knows of whole numbers, constants.
-A call with the same of these goes straight to the compiled kernel, with addresses in place of tensors.
+A call with the same of these goes straight to the compiled kernel, with addresses in place of tensors. A `Launch` has
+most of that written down already when it is called.
 """
 
 from typing import Any
@@ -39,12 +40,62 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **constants: Any) ->
         _compiled[tuple(key)] = made, [constants[name] for name in kernel.arg_names[len(given) :]]
         return
     compiled, rest = found
-    whole = (*grid, 1, 1)[:3]
+    _hand_over(compiled, (*grid, 1, 1)[:3], device, given, args, rest)
+
+
+class Launch:
+    """A kernel with its grid and with what stays from one call to the next: its last numbers, and its constants.
+
+    A call hands over the tensors, which come first, and the numbers between, which the kernel has to declare as
+    integers of 64 bits that are not specialised on.
+    """
+
+    def __init__(self, kernel: Any, grid: tuple[int, ...], *numbers: int, **constants: Any) -> None:
+        self.kernel, self.grid, self.numbers, self.constants = kernel, (*grid, 1, 1)[:3], numbers, constants
+        self.compiled: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
+
+    def __call__(self, tensors: tuple[Tensor | None, ...], *numbers: int) -> None:
+        """On the device of the first tensor."""
+        first = tensors[0]
+        assert first is not None
+        device = first.get_device()
+        if INTERPRETED:
+            self._first(tensors, numbers)
+            return
+        if device != _device():
+            with torch.cuda.device(device):
+                self(tensors, *numbers)
+            return
+        kinds: list[Any] = [device]
+        args: list[Any] = []
+        for tensor in tensors:
+            if tensor is None:
+                kinds.append(None)
+                args.append(None)
+            else:
+                address = tensor.data_ptr()
+                kinds += (tensor.dtype, address & 15 == 0)
+                args.append(address)
+        found = self.compiled.get(tuple(kinds))
+        if found is None:
+            made = self._first(tensors, numbers)
+            named = self.kernel.arg_names[len(tensors) + len(numbers) + len(self.numbers) :]
+            self.compiled[tuple(kinds)] = made, [*self.numbers, *(self.constants[name] for name in named)]
+            return
+        compiled, rest = found
+        _hand_over(compiled, self.grid, device, (*tensors, *numbers), (*args, *numbers), rest)
+
+    def _first(self, tensors: tuple[Tensor | None, ...], numbers: tuple[int, ...]) -> Any:
+        return self.kernel[self.grid](*tensors, *numbers, *self.numbers, **self.constants)
+
+
+def _hand_over(compiled: Any, grid: tuple[int, ...], device: int, given: Any, args: Any, rest: list[Any]) -> None:
+    """The arguments as they were given, as they are handed to a device, and what comes behind both."""
     if _watched():
-        compiled[whole](*given, *rest)
+        compiled[grid](*given, *rest)
         return
     about = (_stream(device), compiled.function, compiled.packed_metadata, None, None, None)
-    compiled.run(*whole, *about, *args, *rest)
+    compiled.run(*grid, *about, *args, *rest)
 
 
 def _watched() -> bool:

@@ -2,6 +2,8 @@
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -10,7 +12,7 @@ from torch import Tensor
 from ...backend import register
 from .base import fits, index_type, side_by_side
 from .factors import plus
-from .launch import launch
+from .launch import Launch
 
 _ROWS, _COLUMNS = 32, 128
 _PROGRAMS = 1024  # fill a device
@@ -41,24 +43,31 @@ def _partial(
 
 def sum_rows(x: Tensor, dim: int) -> Tensor:
     """Σ over all dimensions but `dim`, whose numbers lie side by side."""
-    features = x.shape[dim]
-    rows, blocks = x.numel() // features, -(-features // _COLUMNS)
+    splits, wide, made = _launch(x.shape, x.dtype, dim)
+    out = x.new_empty((splits, x.shape[dim]), dtype=wide)
+    made((out, x))
+    total = out.sum(0)
+    return total if wide == x.dtype else total.to(x.dtype)
+
+
+@lru_cache(1024)
+def _launch(shape: torch.Size, dtype: torch.dtype, dim: int) -> tuple[int, torch.dtype, Launch]:
+    """With it, how many parts of the sums there are, and their dtype."""
+    features = shape[dim]
+    rows, blocks = shape.numel() // features, -(-features // _COLUMNS)
     length = max(1 << (-(-rows * blocks // _PROGRAMS) - 1).bit_length(), _ROWS)
     splits = -(-rows // length)
-    out = torch.empty(splits, features, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
-    launch(
+    made = Launch(
         _partial,
         (blocks, splits),
-        out,
-        x,
         rows,
         FEATURES=features,
         LENGTH=length,
-        INDEX=index_type(x),
+        INDEX=index_type(shape.numel()),
         ROWS=_ROWS,
         COLUMNS=_COLUMNS,
     )
-    return out.sum(0).to(x.dtype)
+    return splits, torch.promote_types(dtype, torch.float32), made
 
 
 def _fits(x: Tensor, dim: int) -> bool:

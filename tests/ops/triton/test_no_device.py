@@ -36,23 +36,27 @@ def main() -> None:
     import triton.language as tl
 
     from flipout.ops.triton.flips import _flipped
-    from flipout.ops.triton.launch import launch
+    from flipout.ops.triton.launch import Launch, launch
 
     x, out, seed = torch.randn(48, 200), torch.empty(48, 200), torch.tensor(-3)
     constants = {"SHARED": False, "NEGATE": 0, "REAL": tl.float32, "INDEX": tl.int32, "BLOCKS": 16}
     handed.value = 10
-    seen = []
+    seen, numbers, wide = [], (), (0, 1, 2, 3, 4, 5)  # pointers and annotated numbers have 8 bytes, the others 4
     for first, parameter in ((7, 2**60 + 5), (7, 2**60 + 5), (2**31 + 3, 11)):
         high, low = key_words(parameter, 1)
-        numbers = (96, 3, first, high, low, 1, 0)
+        numbers = (first, high, low, 96, 3, 1, 0)
         launch(_flipped, (6,), out, x, None, None, seed, *numbers, FEATURES=200, **constants)
-        wide = (0, 1, 2, 5, 6, 7)  # pointers and annotated numbers have 8 bytes, the others 4
         got = [values[i] if i in wide else values[i] % 2**32 for i in range(10)]
         assert got == [out.data_ptr(), x.data_ptr(), seed.data_ptr(), *numbers], (got, numbers)
         assert list(grid) == [6, 1, 1]
         seen.append(got)
     assert launches.value == 3
     assert seen[0] == seen[1] != seen[2]
+    same = Launch(_flipped, (6,), *numbers[3:], FEATURES=200, **constants)
+    for _ in range(2):  # by Triton, and past it
+        values[3] = 0
+        same((out, x, None, None, seed), *numbers[:3])
+        assert [values[i] if i in wide else values[i] % 2**32 for i in range(10)] == seen[2]
 
 
 if __name__ == "__main__":
