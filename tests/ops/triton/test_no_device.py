@@ -1,30 +1,60 @@
-"""Launches by address hand over what Triton's own do: its compiled launchers, over a driver that only looks."""
+"""Launches by address hand over what Triton's own do: its compiled launchers, over a driver that only looks.
+
+Nor is there a device for what kernels are compiled for, which the interpreter never asks: it takes any of them.
+"""
 
 import ctypes
 import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+
+import flipout
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a device is here, whose driver would be asked")
 @pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="needs gcc, and Triton")
-def test_what_is_handed_over() -> None:
+@pytest.mark.parametrize("what", ["hand_over", "compile_layers"])
+def test_without_a_device(what: str) -> None:
     pytest.importorskip("triton")
     env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     ended = subprocess.run(
-        [sys.executable, "-m", __name__], cwd=ROOT, env={**env, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [sys.executable, "-m", __name__, what],
+        cwd=ROOT,
+        env={**env, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def main() -> None:
+def compile_layers() -> None:
+    """Training steps of linear layers in every dtype: what a device would be given compiles for it."""
+    from benchmarks import no_device
+
+    launches = ctypes.c_long.in_dll(no_device.use(), "launches")
+    noises = (
+        flipout.MeanField(),
+        flipout.Gaussian(0.1),
+        flipout.MultiplicativeGaussian(0.5),
+        flipout.DropConnect(0.5),
+    )
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        x = torch.zeros(32, 64, dtype=dtype, requires_grad=True)
+        for noise, scheme in product(noises, ("flipout", "shared")):
+            layer, before = flipout.nn.Linear(64, 64, distribution=noise, scheme=scheme, dtype=dtype), launches.value
+            layer(x).sum().backward()
+            assert launches.value > before, (noise, scheme, dtype)
+
+
+def hand_over() -> None:
     from benchmarks import no_device
     from flipout.random import key_words
 
@@ -60,4 +90,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    {"hand_over": hand_over, "compile_layers": compile_layers}[sys.argv[1]]()
