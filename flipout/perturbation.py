@@ -17,6 +17,11 @@ from .shards import Shard
 from .streams import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 
 
+def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """tensor.to(dtype), which takes its time to find that there is nothing to do."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
 class Part(NamedTuple):
     """Rows `start` onward of a Parameter that packs several matrices."""
 
@@ -83,7 +88,7 @@ class Perturbation:
 
     @property
     def mean(self) -> Tensor:
-        return self._rows_of(self.parameter, 0).to(self.dtype)
+        return cast(self._rows_of(self.parameter, 0), self.dtype)
 
     @property
     def spread_of_mean(self) -> Tensor:

@@ -104,7 +104,7 @@ class Scaled(NamedTuple):
 
     def kernel(self, start: Tensor, factor: Tensor, **of: Any) -> Callable[[torch.dtype], Tensor] | None:
         kind = getattr(type(self.distribution).noise, "kind", lambda _: None)(self.distribution)
-        if kind is None or factor.shape not in (self.shape, (), (*start.shape, *self.shape)):
+        if kind is None or (factor.shape not in (self.shape, ()) and factor.shape != (*start.shape, *self.shape)):
             return None
         made = chosen("scaled_noise", start, self.rounded, required=False)
         return made and (lambda dtype: made(start, factor, self.shape, kind, self.rounded, dtype, self.origin, **of))
