@@ -5,9 +5,11 @@ A call with the same of these goes straight to the compiled kernel, with address
 most of that written down already when it is called.
 """
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 from triton import knobs
@@ -17,7 +19,9 @@ from .base import INTERPRETED
 # torch.cuda's own of these see to the initialisation first, which a tensor on a device has behind it.
 _device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 _stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_compiled: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}  # the kernel, and its constants in their order
+# Triton's launcher of these versions, for NVIDIA: a function in C, and Python around it that asks for scratch memory.
+_LAUNCHER = triton.__version__.startswith("3.6.") and torch.version.hip is None
+_compiled: dict[tuple[Any, ...], "_Ready"] = {}
 _told_apart: dict[int, list[int]] = {}
 
 
@@ -37,10 +41,9 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **constants: Any) ->
     found = _compiled.get(tuple(key))
     if found is None:
         made = kernel[grid](*given, **constants)
-        _compiled[tuple(key)] = made, [constants[name] for name in kernel.arg_names[len(given) :]]
+        _compiled[tuple(key)] = _ready(made, [constants[name] for name in kernel.arg_names[len(given) :]])
         return
-    compiled, rest = found
-    _hand_over(compiled, (*grid, 1, 1)[:3], device, given, args, rest)
+    _hand_over(found, (*grid, 1, 1)[:3], device, given, args)
 
 
 class Launch:
@@ -52,7 +55,7 @@ class Launch:
 
     def __init__(self, kernel: Any, grid: tuple[int, ...], *numbers: int, **constants: Any) -> None:
         self.kernel, self.grid, self.numbers, self.constants = kernel, (*grid, 1, 1)[:3], numbers, constants
-        self.compiled: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
+        self.compiled: dict[tuple[Any, ...], _Ready] = {}
 
     def __call__(self, tensors: tuple[Tensor | None, ...], *numbers: int) -> None:
         """On the device of the first tensor."""
@@ -66,36 +69,45 @@ class Launch:
             with torch.cuda.device(device):
                 self(tensors, *numbers)
             return
-        kinds: list[Any] = [device]
-        args: list[Any] = []
-        for tensor in tensors:
-            if tensor is None:
-                kinds.append(None)
-                args.append(None)
-            else:
-                address = tensor.data_ptr()
-                kinds += (tensor.dtype, address & 15 == 0)
-                args.append(address)
-        found = self.compiled.get(tuple(kinds))
+        args = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        dtypes = [None if tensor is None else tensor.dtype for tensor in tensors]
+        kinds = (device, *dtypes, *[address is None or address & 15 == 0 for address in args])
+        found = self.compiled.get(kinds)
         if found is None:
             made = self._first(tensors, numbers)
             named = self.kernel.arg_names[len(tensors) + len(numbers) + len(self.numbers) :]
-            self.compiled[tuple(kinds)] = made, [*self.numbers, *(self.constants[name] for name in named)]
+            self.compiled[kinds] = _ready(made, [*self.numbers, *(self.constants[name] for name in named)])
             return
-        compiled, rest = found
-        _hand_over(compiled, self.grid, device, (*tensors, *numbers), (*args, *numbers), rest)
+        _hand_over(found, self.grid, device, (*tensors, *numbers), (*args, *numbers))
 
     def _first(self, tensors: tuple[Tensor | None, ...], numbers: tuple[int, ...]) -> Any:
         return self.kernel[self.grid](*tensors, *numbers, *self.numbers, **self.constants)
 
 
-def _hand_over(compiled: Any, grid: tuple[int, ...], device: int, given: Any, args: Any, rest: list[Any]) -> None:
-    """The arguments as they were given, as they are handed to a device, and what comes behind both."""
+class _Ready(NamedTuple):
+    """A compiled kernel; what starts it, and wants to know all `about` it; and what comes behind its arguments."""
+
+    compiled: Any
+    start: Callable[..., None]
+    about: tuple[Any, ...]
+    rest: list[Any]
+
+
+def _ready(compiled: Any, rest: list[Any]) -> _Ready:
+    run, about = compiled.run, (compiled.packed_metadata, None, None, None)
+    if _LAUNCHER and not (run.global_scratch_size or run.profile_scratch_size):
+        about = run.launch_cooperative_grid, run.launch_pdl, None, None, *about
+        run = run.launch
+    return _Ready(compiled, run, (compiled.function, *about), rest)
+
+
+def _hand_over(ready: _Ready, grid: tuple[int, ...], device: int, given: Sequence[Any], args: Sequence[Any]) -> None:
+    """The arguments as they were given, and as they are handed to a device."""
+    compiled, start, about, rest = ready
     if _watched():
         compiled[grid](*given, *rest)
-        return
-    about = (_stream(device), compiled.function, compiled.packed_metadata, None, None, None)
-    compiled.run(*grid, *about, *args, *rest)
+    else:
+        start(*grid, _stream(device), *about, *args, *rest)
 
 
 def _watched() -> bool:

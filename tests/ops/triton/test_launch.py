@@ -53,6 +53,7 @@ def tensor(dtype: torch.dtype = torch.float32, at: int = 32, device: int = 0) ->
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(module, "INTERPRETED", False)
+    monkeypatch.setattr(module, "_LAUNCHER", False)
     monkeypatch.setattr(module, "_compiled", {})
     monkeypatch.setattr(module, "Tensor", SimpleNamespace)
     monkeypatch.setattr(module, "_told_apart", {})
