@@ -9,12 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .distributions.base import Distribution, sample, sample_of
+from .distributions.base import Distribution, Scaled, sample
 from .draw import Draw
 from .errors import AsymmetricDistribution
-from .random import sign_at, signs
+from .random import sign_at, signs, transformed
 from .shards import Shard
 from .streams import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
+
+
+def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """tensor.to(dtype), which takes its time to find that there is nothing to do."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
 class Part(NamedTuple):
@@ -83,7 +88,7 @@ class Perturbation:
 
     @property
     def mean(self) -> Tensor:
-        return self._rows_of(self.parameter, 0).to(self.dtype)
+        return cast(self._rows_of(self.parameter, 0), self.dtype)
 
     @property
     def spread_of_mean(self) -> Tensor:
@@ -109,9 +114,18 @@ class Perturbation:
 
     def delta(self, base: int = 0) -> Tensor:
         """ΔŴ of one base."""
-        if self.draw.lasting:
-            return self._sample(self.draw.seed, Origin(self.key, NOISE, base, self.draw.fold))
-        return self._sample(self._starts(NOISE, base, 1).squeeze(0))
+        return self._sample(*self._start(base))
+
+    def made_of(self, base: int) -> tuple[Tensor, Tensor, Scaled] | None:
+        """What ΔŴ of one base is made of, for whoever has it made by a kernel on the way: the spread or its source, and
+        where the noise starts. None where no kernel does that, or the spread itself has a gradient."""
+        if self.part is not None or transformed():
+            return None
+        start, origin = self._start(base)
+        given, scaled = self._scaled(origin)
+        if self.source is None and (given.requires_grad or scaled.kernel(start, given) is None):
+            return None
+        return given, start, scaled
 
     def starts(self, first: int, count: int) -> Tensor | None:
         """(count,): where the streams of ΔŴ of the bases `first` onward start, if ΔŴ is N(0, 1) times one number."""
@@ -166,12 +180,18 @@ class Perturbation:
         return replace(self, first=first, examples=examples)
 
     def _sample(self, start: Tensor, origin: Origin | None = None) -> Tensor:
-        shape = tuple(self.parameter.shape)
-        if self.source is None:
-            whole = sample(self.distribution, self.spread, start, shape, self.dtype, origin)
-        else:
-            whole = sample_of(self.distribution, self.source, start, shape, self.dtype, origin)
-        return self._rows_of(whole, start.dim())
+        given, scaled = self._scaled(origin)
+        return self._rows_of(sample(scaled, given, start, self.dtype), start.dim())
+
+    def _scaled(self, origin: Origin | None) -> tuple[Tensor, Scaled]:
+        given, softplus = (self.spread, False) if self.source is None else (self.source, True)
+        return given, Scaled(self.distribution, self.parameter.shape, given.dtype, origin, softplus)
+
+    def _start(self, base: int) -> tuple[Tensor, Origin | None]:
+        """Where the stream of ΔŴ of one base starts; or the seed, and how that is made of it."""
+        if self.draw.lasting:
+            return self.draw.seed, Origin(self.key, NOISE, base, self.draw.fold)
+        return self._starts(NOISE, base, 1).squeeze(0), None
 
     def _starts(self, field: int, first: int, count: int) -> Tensor:
         return stream_starts(self.draw.seed, self.key, field, first, count, self.draw.fold)

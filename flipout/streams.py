@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,7 @@ class Origin(NamedTuple):
     def start(self, seed: Tensor) -> Tensor:
         return stream_starts(seed, self.key, self.field, self.base, 1, self.fold).squeeze(-1)
 
+    @lru_cache(1024)  # noqa: B019 (what it keeps alive is a few numbers)
     def words(self) -> tuple[int, int, int]:
         """What is added to the seed and to what is mixed of it, in turn."""
         return wrap((self.key << 3 | self.field) * APART), wrap(self.fold * GAMMA), wrap((self.base + 1) * GAMMA)

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..backend import chosen
@@ -92,21 +93,39 @@ def standard(kind: Kind | Callable[[Any], Kind | None]) -> Callable[[Callable], 
     return marked
 
 
-@dataclasses.dataclass(frozen=True)
-class _Scaled:
+class Scaled(NamedTuple):
     """factor ∘ noise, cast: of a spread forward, and of a gradient backward."""
 
     distribution: Distribution
     shape: tuple[int, ...]
     rounded: torch.dtype  # of the noise alone
-    origin: Origin | None  # where the stream starts, made of a seed; without it the start itself is given
+    origin: Origin | None = None  # where the stream starts, made of a seed; without it the start itself is given
+    softplus: bool = False  # the spread is that of a source, which is given in its place
 
-    def kernel(self, start: Tensor, factor: Tensor, **of: Any) -> Callable[..., Tensor] | None:
+    def kernel(self, start: Tensor, factor: Tensor, **of: Any) -> Callable[[torch.dtype], Tensor] | None:
         kind = getattr(type(self.distribution).noise, "kind", lambda _: None)(self.distribution)
-        if kind is None or factor.shape not in (torch.Size(), self.shape, (*start.shape, *self.shape)):
+        if kind is None or (factor.shape not in (self.shape, ()) and factor.shape != (*start.shape, *self.shape)):
             return None
         made = chosen("scaled_noise", start, self.rounded, required=False)
         return made and (lambda dtype: made(start, factor, self.shape, kind, self.rounded, dtype, self.origin, **of))
+
+    def delta(self, given: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """ΔŴ of a spread or its source, if a kernel makes it."""
+        kernel = self.kernel(start, given, softplus=self.softplus)
+        return None if kernel is None else kernel(dtype)
+
+    def gradient(
+        self, grad: Tensor, start: Tensor, source: Tensor | None, size: torch.Size, noise: Tensor | None = None
+    ) -> Tensor:
+        """Of the spread, or of its source, from that of ΔŴ; the noise is made again where it was not kept."""
+        again = noise is None and not torch.is_grad_enabled()
+        kernel = self.kernel(start, grad, slope=source) if again else None
+        if kernel is not None:
+            made = kernel(self.rounded)
+        else:
+            made = grad.to(self.rounded) * (self.noise(start) if noise is None else noise)
+            made = made if source is None else made * source.sigmoid()
+        return made if made.shape == size else made.sum_to_size(size)
 
     def noise(self, start: Tensor) -> Tensor:
         at = start if self.origin is None else self.origin.start(start)
@@ -120,12 +139,12 @@ class _Replayed(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, spread: Tensor, start: Tensor, scaled: _Scaled, dtype: torch.dtype) -> Tensor:
-        ctx.scaled, ctx.spread_shape = scaled, spread.shape
-        kernel = scaled.kernel(start, spread)
-        if kernel is not None:
+    def forward(ctx: Any, spread: Tensor, start: Tensor, scaled: Scaled, dtype: torch.dtype) -> Tensor:
+        ctx.scaled, ctx.size = scaled, spread.shape
+        made = scaled.delta(spread, start, dtype)
+        if made is not None:
             ctx.save_for_backward(start, None)
-            return kernel(dtype)
+            return made
         noise = scaled.noise(start)
         ctx.save_for_backward(start, noise if start.device.type == "cpu" else None)
         return (spread * noise).to(dtype)
@@ -133,69 +152,37 @@ class _Replayed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         start, noise = ctx.saved_tensors
-        (grad,), scaled = grads, ctx.scaled
-        kernel = scaled.kernel(start, grad) if noise is None and not torch.is_grad_enabled() else None
-        if kernel is not None:
-            return kernel(scaled.rounded).sum_to_size(ctx.spread_shape), None, None, None
-        made = grad.to(scaled.rounded) * (scaled.noise(start) if noise is None else noise)
-        return made.sum_to_size(ctx.spread_shape), None, None, None
+        return ctx.scaled.gradient(grads[0], start, None, ctx.size, noise), None, None, None
 
 
 class _OfSource(torch.autograd.Function):
     """softplus(source) ∘ noise, in one pass each way: the spread itself is never written."""
 
     @staticmethod
-    def forward(ctx: Any, source: Tensor, start: Tensor, scaled: _Scaled, dtype: torch.dtype) -> Tensor:
-        kernel = scaled.kernel(start, source, softplus=True)
-        assert kernel is not None
+    def forward(ctx: Any, source: Tensor, start: Tensor, scaled: Scaled, dtype: torch.dtype) -> Tensor:
         ctx.scaled = scaled
         ctx.save_for_backward(source, start)
-        return kernel(dtype)
+        made = scaled.delta(source, start, dtype)
+        return (F.softplus(source) * scaled.noise(start)).to(dtype) if made is None else made
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         source, start = ctx.saved_tensors
-        (grad,), scaled = grads, ctx.scaled
-        kernel = None if torch.is_grad_enabled() else scaled.kernel(start, grad, slope=source)
-        if kernel is None:
-            made = grad.to(scaled.rounded) * scaled.noise(start) * source.sigmoid()
-        else:
-            made = kernel(scaled.rounded)
-        return made.sum_to_size(source.shape), None, None, None
+        return ctx.scaled.gradient(grads[0], start, source, source.shape), None, None, None
 
 
 def made_of_source(source: Tensor | None, shape: torch.Size) -> bool:
-    """Whether `sample_of` can take it in place of the spread of a Parameter."""
+    """Whether `sample` can take it in place of the spread of a Parameter."""
     if source is None or source.shape != shape or source.dtype == torch.float64 or transformed():
         return False
     return chosen("scaled_noise", source, source.dtype, required=False) is not None
 
 
-def sample_of(
-    distribution: Distribution,
-    source: Tensor,
-    start: Tensor,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    origin: Origin | None = None,
-) -> Tensor:
-    """`sample` with the spread softplus(source)."""
-    return _OfSource.apply(source, start, _Scaled(distribution, shape, source.dtype, origin), dtype)  # pyright: ignore
-
-
-def sample(
-    distribution: Distribution,
-    spread: Tensor,
-    start: Tensor,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    origin: Origin | None = None,
-) -> Tensor:
-    """ΔŴ of `shape` for each starting point, in `dtype`; with an origin, for each seed."""
-    scaled = _Scaled(distribution, shape, spread.dtype, origin)
-    if transformed():
-        return (spread * scaled.noise(start)).to(dtype)
-    if spread.requires_grad:
-        return _Replayed.apply(spread, start, scaled, dtype)  # pyright: ignore[reportReturnType]
-    kernel = scaled.kernel(start, spread)
-    return (spread * scaled.noise(start)).to(dtype) if kernel is None else kernel(dtype)
+def sample(scaled: Scaled, given: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
+    """ΔŴ for each starting point, in `dtype`, of the spread or its source; with an origin, for each seed."""
+    if scaled.softplus:
+        return _OfSource.apply(given, start, scaled, dtype)  # pyright: ignore[reportReturnType]
+    if given.requires_grad and not transformed():
+        return _Replayed.apply(given, start, scaled, dtype)  # pyright: ignore[reportReturnType]
+    made = None if transformed() else scaled.delta(given, start, dtype)
+    return (given * scaled.noise(start)).to(dtype) if made is None else made

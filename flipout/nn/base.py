@@ -112,6 +112,7 @@ class Perturbed(nn.Module):
     refused_schemes: ClassVar[dict[str, str]] = {}  # scheme → never / not yet / use this instead
 
     plan: Plan
+    _is_replica: bool = False  # nn.DataParallel says so of its copies; a module that lacks an attribute is slow to say
 
     def __init__(
         self,
@@ -231,7 +232,7 @@ class Perturbed(nn.Module):
     @property
     def noisy(self) -> bool:
         """Whether the next call perturbs: training, `sampling` or `hold`."""
-        if getattr(self, "_is_replica", False):
+        if self._is_replica:
             raise Unsupported("nn.DataParallel shares one draw between threads; use DistributedDataParallel instead.")
         return decided(self._is_noisy)
 

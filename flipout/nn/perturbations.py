@@ -12,7 +12,7 @@ from ..distributions.base import made_of_source
 from ..draw import Draw
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
-from ..perturbation import Part, Perturbation
+from ..perturbation import Part, Perturbation, cast
 from ..schemes.base import Product, added
 from ..shards import sharded
 from .plan import Keys
@@ -72,7 +72,7 @@ class Perturbations:
 
     def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None, part: Part | None = None) -> Tensor:
         """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""
-        x, bias = x.to(self.dtype), None if bias is None else bias.to(self.dtype)
+        x, bias = cast(x, self.dtype), None if bias is None else cast(bias, self.dtype)
         if weight in self and self.draw.formed is not None and part is None:
             return self._with_formed(op, weight, bias)(x)
         if weight in self:

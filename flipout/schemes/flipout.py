@@ -17,8 +17,9 @@ from ..perturbation import Perturbation
 from ..random import transformed
 from ..whole import whole
 from .base import Product, Scheme, added, at_once, outer_sum, watched, wide
-from .product import FlippedProduct, Spec
+from .product import FlippedProduct
 from .quantised import QuantisedProduct, check_dtype, serves
+from .spec import Spec
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,12 @@ class Flipout(Scheme):
         made = None if watched() else self._by_groups(op, x, bias, p)
         if made is not None:
             return made
+        seed, (first, count, _) = p.seed_of_signs(self.reuse_signs), self._bases(p)
+        made_of = p.made_of(first) if count == 1 and self.perturbation_dtype is None else None
+        if made_of is not None:
+            given, start, scaled = made_of
+            return FlippedProduct.apply(x, p.mean, bias, given, seed, Spec(op, op, p.signs), start, scaled)  # pyright: ignore[reportReturnType]
         spec, delta, whole = self._spread_over(op, p)
-        seed = p.seed_of_signs(self.reuse_signs)
         return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, seed))
 
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:

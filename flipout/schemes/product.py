@@ -1,121 +1,54 @@
-"""The product of flipout with its backward pass, and the ways to compute it: pieces, formed weights, kernels."""
+"""The product of flipout with its backward pass."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..backend import chosen
-from ..draw import runs
-from ..ops.base import Flipped, Op, apply_once, flip, flipped, put_flipped
-from ..perturbation import Signs
-
-
-@dataclass(frozen=True)
-class Spec:
-    """The op, its form for ΔŴ (batched where there are several bases), and whose signs."""
-
-    op: Op
-    lifted: Op
-    signs: Signs
-
-    @property
-    def dims(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        return (self.op.r_dim, self.op.out_features), (self.op.s_dim, self.op.in_features)
-
-    def forward(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor) -> Tensor:
-        r, s = self.signs.over(self.dims, seed, x.dtype)
-        return flipped(x, self.op, self.lifted, mean, delta, r, s, bias)
-
-    def flipped(self, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor, dtype: torch.dtype) -> Flipped:
-        r, s = self.signs.over(self.dims, seed, dtype)
-        return Flipped(self.op, self.lifted, mean, delta, r, s, bias)
-
-    def forms(self, x: Tensor) -> bool:
-        """Whether many rows of x share a weight, so that it is formed for less than a second product. Half precision
-        would round ΔŴ away beside W̄."""
-        least, count = self.op.formed_from, self.signs.count
-        if least is None or not x.numel() or x.device.type != "cpu" or x.itemsize < 4:
-            return False
-        return x.numel() >= least * count * self.op.in_features and x[0].is_contiguous()
-
-    def formed(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor) -> Tensor:
-        """The same by batched(x, W̄ + ΔŴ ∘ r sᵀ): a few examples' weights at a time, which stay in a CPU's cache."""
-        count, deltas = self.signs.count, delta.view(-1, 1, *mean.shape)
-        group, rows, some = count // len(deltas), x.shape[0] // count, max(_CACHED // 4 // max(mean.numel(), 1), 1)
-        r, s = self.signs.over(self.dims, seed, x.dtype)
-        r, s = r.unsqueeze(-1), s.unsqueeze(-2)
-        y = x.new_empty(*x.shape[:-1], self.op.out_features)
-        room = mean.new_empty(min(some, count), *mean.shape)
-        for first, length in runs(0, count, some, group):
-            own, bases = slice(first, first + length), max(length // group, 1)
-            weight, of = room[:length], (bases, length // bases)
-            torch.mul(deltas[first // group :][:bases], s[own].unflatten(0, of), out=weight.unflatten(0, of))
-            torch.addcmul(mean, weight, r[own], out=weight)
-            piece = slice(first * rows, (first + length) * rows)
-            self.op.batched(length).put(y[piece], x[piece], weight)
-        return y if bias is None else y.add_(bias)
-
-    def pieces(self, x: Tensor, seed: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Rows with their r and s: on a CPU a few examples at a time, so that what is flipped stays in its cache."""
-        count = self.signs.count
-        rows = x.shape[0] // count if count else 1
-        some = count
-        if x.device.type == "cpu" and self.lifted is self.op:
-            some = max(_CACHED // max(rows * x[:1].numel(), 1), 1)
-        masks = not torch.is_grad_enabled()  # bits cannot be differentiated, as a double backward would
-        for i, (r, s) in enumerate(self.signs.runs(self.dims, seed, x.dtype, some, masks)):
-            yield slice(i * some * rows, (i + 1) * some * rows), r, s
-
-    def kernels(self, *rows: tuple[Tensor, int]) -> tuple[Callable[..., Tensor], Callable[..., Tensor]] | None:
-        """To flip and to add, with signs made where they are used, if they serve these tensors along these dimensions.
-        They cannot be differentiated, as a double backward would."""
-        if torch.is_grad_enabled():
-            return None
-        served = [chosen("flips", x, self.signs, dim, required=False) for x, dim in rows]
-        return None if None in served else served[0]
-
-    def bias_gradient(self, grad: Tensor) -> Tensor:
-        kernel = None if torch.is_grad_enabled() else chosen("sum_rows", grad, self.op.out_dim, required=False)
-        return self.op.bias_gradient(grad) if kernel is None else kernel(grad, self.op.out_dim)
-
-
-_CACHED = 2**20  # numbers
+from ..distributions.base import Scaled, sample
+from .spec import Spec
 
 
 class FlippedProduct(torch.autograd.Function):
-    """The definition, keeping x, W̄ and ΔŴ for backward; r and s are made again there."""
+    """The definition, keeping x, W̄ and ΔŴ for backward; r and s are made again there.
+
+    Where it is told how the noise is `scaled`, it is given the spread, or its source, in place of ΔŴ.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor, spec: Spec
+        ctx: Any,
+        x: Tensor,
+        mean: Tensor,
+        bias: Tensor | None,
+        given: Tensor,
+        seed: Tensor,
+        spec: Spec,
+        start: Tensor | None = None,
+        scaled: Scaled | None = None,
     ) -> Tensor:
-        ctx.spec = spec
-        ctx.save_for_backward(x, mean, delta, seed)
-        if spec.forms(x):
-            return spec.formed(x, mean, bias, delta, seed)
         op, lifted = spec.op, spec.lifted
-        kernels = spec.kernels((x, op.in_dim))
-        if kernels is not None:
-            flip_drawn, add_flipped = kernels
-            flipped = flip_drawn(x, spec.signs, seed, op.s_dim, op.in_dim)
-            twice = chosen("multiply_twice", x, spec.signs, lifted, required=False)
-            if twice is not None:
-                return twice(x, flipped, mean, delta, bias, spec.signs, seed, op.r_dim)
-            p = lifted.apply(flipped, delta)
-            return add_flipped(op.apply(x, mean, bias), p, spec.signs, seed, op.r_dim, op.out_dim)
-        y = torch.empty(0)
-        for rows, r, s in spec.pieces(x, seed):
-            p = lifted.apply(flip(x[rows], s, op.in_dim), delta)
-            some = apply_once(op, x[rows], mean, bias)
-            if rows.start == 0:
-                own = p if some.stride(0) == 0 else some
-                whole = own is some and len(some) == len(x)
-                y = some if whole else own.new_empty_strided((len(x), *own.shape[1:]), own.stride())
-            put_flipped(y[rows], some, p, r, op.out_dim)
-        return y
+        formed = spec.forms(x)
+        kernels = None if formed else spec.kernels((x, op.in_dim))
+        twice = None if kernels is None else chosen("multiply_twice", x, spec.signs, lifted, required=False)
+        # The product with the mean comes first: a device is at it while the noise is only prepared.
+        y = None if kernels is None or twice is not None else op.apply(x, mean, bias)
+        delta, source = given, None
+        if scaled is not None:
+            assert start is not None
+            delta, source = scaled.delta(given, start, x.dtype), given if scaled.softplus else None
+            assert delta is not None  # a kernel was found
+        ctx.spec, ctx.scaled = spec, scaled
+        ctx.save_for_backward(x, mean, delta, seed, start, source)
+        if kernels is None:
+            return (spec.formed if formed else spec.by_pieces)(x, mean, bias, delta, seed)
+        flip_drawn, add_flipped = kernels
+        flipped = flip_drawn(x, spec.signs, seed, op.s_dim, op.in_dim)
+        if twice is not None:
+            return twice(x, flipped, mean, delta, bias, spec.signs, seed, op.r_dim)
+        assert y is not None
+        return add_flipped(y, lifted.apply(flipped, delta), spec.signs, seed, op.r_dim, op.out_dim)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -128,41 +61,13 @@ class FlippedProduct(torch.autograd.Function):
 
     @staticmethod
     def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, delta, seed = ctx.saved_tensors
-        spec, op, lifted = ctx.spec, ctx.spec.op, ctx.spec.lifted
+        x, mean, delta, seed, start, source = ctx.saved_tensors
+        spec, scaled = ctx.spec, ctx.scaled
         need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
+        if source is not None and torch.is_grad_enabled():
+            delta = sample(scaled, source, start, delta.dtype)
         dbias = spec.bias_gradient(grad) if need_bias else None
-        if not (need_x or need_delta):
-            return None, op.gradients(grad, x, mean, (False, need_mean))[1], dbias, None, None, None
-        kernels = spec.kernels((x, op.in_dim), (grad, op.out_dim))
-        if kernels is not None:
-            flip_drawn, add_flipped = kernels
-            flipped = flip_drawn(grad, spec.signs, seed, op.r_dim, op.out_dim)
-            twice = chosen("multiply_twice", grad, spec.signs, lifted, required=False) if need_x else None
-            alone = need_x and twice is None
-            dx, dmean = op.gradients(grad, x, mean, (alone, need_mean))
-            own = flip_drawn(x, spec.signs, seed, op.s_dim, op.in_dim) if need_delta else x
-            dp, ddelta = lifted.gradients(flipped, own, delta, (alone, need_delta))
-            if twice is not None:
-                dx = twice(grad, flipped, mean.T, delta.T, None, spec.signs, seed, op.s_dim)
-            elif dx is not None:
-                dx = add_flipped(dx, dp, spec.signs, seed, op.s_dim, op.in_dim)
-            return dx, dmean, dbias, ddelta, None, None
-        dx = torch.empty_like(x) if need_x else None
-        dmean = ddelta = None
-        for rows, r, s in spec.pieces(x, seed):
-            some, dm = op.gradients(grad[rows], x[rows], mean, (need_x, need_mean))
-            flipped = flip(grad[rows], r, op.out_dim)
-            dp, dd = lifted.gradients(flipped, flip(x[rows], s, op.in_dim), delta, (need_x, need_delta))
-            if dx is not None:
-                put_flipped(dx[rows], some, dp, s, op.in_dim)
-            dmean, ddelta = _sum(dmean, dm), _sum(ddelta, dd)
-        dmean, ddelta = (None if sum_ is None else sum_.to(x.dtype) for sum_ in (dmean, ddelta))
-        return dx, dmean, dbias, ddelta, None, None
-
-
-def _sum(total: Tensor | None, piece: Tensor | None) -> Tensor | None:
-    """A running sum that half precision does not round at every piece."""
-    if total is None or piece is None:
-        return piece
-    return total.to(torch.promote_types(total.dtype, torch.float32)) + piece
+        dx, dmean, ddelta = spec.gradients(grad, x, mean, delta, seed, (need_x, need_mean, need_delta))
+        if source is not None and ddelta is not None:
+            ddelta = scaled.gradient(ddelta, start, source, source.shape)
+        return dx, dmean, dbias, ddelta, None, None, None, None

@@ -14,7 +14,7 @@ from ..errors import InvalidArgument
 from ..ops.base import flip, refuse_double_backward
 from ..ops.linear import Linear
 from ..perturbation import Signs
-from .product import Spec
+from .spec import Spec
 
 FP8 = torch.float8_e4m3fn
 _LARGEST = torch.finfo(FP8).max

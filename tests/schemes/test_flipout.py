@@ -184,7 +184,7 @@ def test_many_pieces_of_a_batch_do_not_round_the_sum_of_their_gradients(dtype, m
     grad = torch.full((100, 256, 2), 0.01, dtype=dtype)
     errors = []
     for numbers in (2**30, 256 * 64):
-        monkeypatch.setattr("flipout.schemes.product._CACHED", numbers)
+        monkeypatch.setattr("flipout.schemes.spec._CACHED", numbers)
         layer = flipout.nn.Linear(64, 2, bias=False, distribution=NOISE, dtype=dtype)
         layer(x).backward(grad)
         assert layer.weight.grad is not None
@@ -239,7 +239,7 @@ def test_weights_that_many_rows_share_may_be_formed(
 ) -> None:
     """With rows enough for that, any number of examples at a time and across groups, the outputs and gradients are
     those of each example's own weights."""
-    monkeypatch.setattr("flipout.schemes.product._CACHED", room)
+    monkeypatch.setattr("flipout.schemes.spec._CACHED", room)
     layer = flipout.nn.Linear(6, 4, distribution=flipout.MeanField(std=0.5), where="*").double()
     x = torch.randn(9, 33, 6, dtype=torch.float64)
     if layout == "one batch":

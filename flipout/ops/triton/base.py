@@ -47,6 +47,6 @@ def side_by_side(x: Tensor, dim: int) -> bool:
     return (x if dim == -1 else x.movedim(dim, -1)).is_contiguous()
 
 
-def index_type(out: Tensor) -> tl.dtype:
-    """Of the places in `out`, with room above for the threads past its end."""
-    return tl.int32 if out.numel() < _NARROW else tl.int64
+def index_type(places: int) -> tl.dtype:
+    """Of as many places, with room above for the threads past the end."""
+    return tl.int32 if places < _NARROW else tl.int64

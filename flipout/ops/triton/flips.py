@@ -2,6 +2,8 @@
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -13,7 +15,7 @@ from ...philox import BLOCK, ROUNDS
 from ...random import key_words
 from ..base import flip
 from .base import fits, index_type, side_by_side
-from .launch import launch
+from .launch import Launch
 from .random import halved, philox
 
 _BLOCKS = 16  # Philox outputs in one program
@@ -27,11 +29,11 @@ def _flipped(
     y,
     mean,
     seed,
-    total,
-    positions,
     first: tl.int64,
     high: tl.int64,
     low: tl.int64,
+    total,
+    positions,
     share,
     skip,
     FEATURES: tl.constexpr,
@@ -107,32 +109,32 @@ def _run(
     share: int | None = None,
     skip: int = 0,
 ) -> Tensor:
-    features, (high, low) = out.shape[dim], key_words(signs.key, over)
-    rows = out.numel() // features
+    made = _launch(out.shape, out.dtype, dim, signs.count, signs.antithetic and over == 0, share, skip)
+    made((out, x, y, mean, seed), signs.first, *key_words(signs.key, over))
+    return out
+
+
+@lru_cache(1024)
+def _launch(
+    shape: torch.Size, dtype: torch.dtype, dim: int, count: int, negate: bool, share: int | None, skip: int
+) -> Launch:
+    features = shape[dim]
+    rows = shape.numel() // features
     total = rows * -(-features // BLOCK)
-    launch(
+    return Launch(
         _flipped,
         (-(-total // _BLOCKS),),
-        out,
-        x,
-        y,
-        mean,
-        seed,
         total,
-        rows // signs.count,
-        signs.first,
-        high,
-        low,
+        rows // count,
         share or 1,
         skip,
         FEATURES=features,
         SHARED=share is not None,
-        NEGATE=int(signs.antithetic and over == 0),
-        REAL=tl.float64 if out.dtype == torch.float64 else tl.float32,
-        INDEX=index_type(out),
+        NEGATE=int(negate),
+        REAL=tl.float64 if dtype == torch.float64 else tl.float32,
+        INDEX=index_type(shape.numel()),
         BLOCKS=_BLOCKS,
     )
-    return out
 
 
 def _fits(x: Tensor, signs: Signs, dim: int) -> bool:

@@ -82,7 +82,7 @@ class FusedLSTM(torch.autograd.Function):
                 signs.numel(),
                 width,
                 ELEMENTS=_ELEMENTS,
-                INDEX=index_type(r),
+                INDEX=index_type(r.numel()),
             )
         gates, y = x.new_empty(steps, count, 4 * width), x.new_empty(steps, count, width)
         cells = c.new_empty(steps + 1, *c.shape)
@@ -227,7 +227,7 @@ def _forward_many(
             products.shape[-1],
             BIAS=how["BIAS"],
             ALIVE=how["ALIVE"],
-            INDEX=index_type(made[1]),
+            INDEX=index_type(made[1].numel()),
             ELEMENTS=_ELEMENTS,
         )
 
@@ -264,7 +264,7 @@ def _turn(left: Tensor, given: tuple[Tensor, ...], t: int, how: dict[str, bool],
         LAST=last,
         FLIPPED=how["FLIPPED"],
         ALIVE=how["ALIVE"],
-        INDEX=index_type(pairs),
+        INDEX=index_type(pairs.numel()),
         ELEMENTS=_ELEMENTS,
     )
 
@@ -292,7 +292,7 @@ def _weight_gradients(
         before.stride(0),
         FLIPPED=how["FLIPPED"],
         REVERSE=how["REVERSE"],
-        INDEX=index_type(before),
+        INDEX=index_type(before.numel()),
         ELEMENTS=_ELEMENTS,
     )
     grads = pairs.flatten(1, 2)[..., : 4 * width].mT
@@ -322,7 +322,7 @@ def _filled(mean: Tensor, delta: Tensor | None, rows: int, columns: int, transpo
         rows,
         columns,
         TRANSPOSED=transposed,
-        INDEX=index_type(weights),
+        INDEX=index_type(weights.numel()),
         SIDE=_SIDE,
     )
     return weights
@@ -354,7 +354,7 @@ def _about(
         "COLUMNS": tile.columns,
         "DEPTH": tile.depth,
         "SHARE": triton.next_power_of_2(-(-count * width // (grid[0] * grid[1]))),
-        "INDEX": index_type(largest),
+        "INDEX": index_type(largest.numel()),
         "num_stages": tile.stages,
         **at_once,
     }

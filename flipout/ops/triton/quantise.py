@@ -72,7 +72,7 @@ def largest(x: Tensor) -> Tensor:
     """max |x| of what is finite, in single precision."""
     out = torch.zeros((), dtype=torch.float32, device=x.device)
     grid = (-(-x.numel() // (_BLOCK * _TIMES)),)
-    launch(_largest, grid, out, x, x.numel(), INDEX=index_type(x), BLOCK=_BLOCK, TIMES=_TIMES)
+    launch(_largest, grid, out, x, x.numel(), INDEX=index_type(x.numel()), BLOCK=_BLOCK, TIMES=_TIMES)
     return out
 
 
@@ -100,7 +100,7 @@ def quantise(
         low,
         FEATURES=features,
         NEGATE=int(signs is not None and signs.antithetic and over == 0),
-        INDEX=index_type(x),
+        INDEX=index_type(x.numel()),
         ROWS=_ROWS,
         num_warps=4,
     )

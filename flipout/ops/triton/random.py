@@ -118,7 +118,7 @@ def _fill_signs(
         high,
         low,
         MASKS=masks,
-        INDEX=index_type(out),
+        INDEX=index_type(out.numel()),
         BLOCKS=_BLOCKS,
     )
 

@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
 
 import torch
 import triton
@@ -15,7 +15,7 @@ from ...backend import register
 from ...random import wrap
 from ...streams import APART, Origin
 from .base import fits, index_type, op
-from .launch import launch
+from .launch import Launch, launch
 from .noise import STEP, gaussians, sigmoid, softplus, splitmix, started
 
 _BLOCK, _WORDS = 512, 16  # words of two numbers (twice as many in half precision), and of 64 signs, in one program
@@ -69,13 +69,13 @@ def _halves(
     start,
     factor,
     slope,
+    parameter: tl.int64,
+    fold: tl.int64,
+    step: tl.int64,
     total: tl.int64,
     half: tl.int64,
     size: tl.int64,
     origin: tl.int64,
-    parameter: tl.int64,
-    fold: tl.int64,
-    step: tl.int64,
     ALONE: tl.constexpr,
     SEEDED: tl.constexpr,
     ALIGNED: tl.constexpr,
@@ -110,13 +110,13 @@ def _bits(
     out,
     start,
     factor,
+    parameter: tl.int64,
+    fold: tl.int64,
+    step: tl.int64,
     total: tl.int64,
     words: tl.int64,
     size: tl.int64,
     origin: tl.int64,
-    parameter: tl.int64,
-    fold: tl.int64,
-    step: tl.int64,
     ALONE: tl.constexpr,
     SEEDED: tl.constexpr,
     ALIGNED: tl.constexpr,
@@ -176,95 +176,78 @@ def _no_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold:
     return seed.new_empty((*seed.shape, count))
 
 
-def _fill_halves(
-    out: Tensor,
-    start: Tensor,
-    shape: Sequence[int],
+@lru_cache(1024)
+def _launch_halves(
+    starts: int,
+    size: int,
     kind: int,
-    real: tl.dtype | None,
-    factor: Any = None,
-    seeded: Origin | None = None,
-) -> None:
-    size, (by, how, rounded, softplus, slope) = (
-        math.prod(shape),
-        factor or (None, 0, _TRITON.get(out.dtype), False, None),
-    )
+    dtype: torch.dtype,
+    rounded: torch.dtype | None,
+    how: int,
+    softplus: bool,
+    seeded: bool,
+) -> Launch:
     half = -(-size // 2)
-    total, origin = start.numel() * half, wrap(kind * APART)
-    block = 2 * _BLOCK if out.itemsize == 2 else _BLOCK
-    grid = (-(-total // block),)
-    launch(
+    total, block = starts * half, 2 * _BLOCK if dtype.itemsize == 2 else _BLOCK
+    return Launch(
         _halves,
-        grid,
-        out,
-        start,
-        by,
-        slope,
+        (-(-total // block),),
         total,
         half,
         size,
-        origin,
-        *((0, 0, 0) if seeded is None else seeded.words()),
-        ALONE=start.numel() == 1,
-        SEEDED=seeded is not None,
+        wrap(kind * APART),
+        ALONE=starts == 1,
+        SEEDED=seeded,
         ALIGNED=size % 32 == 0,
-        REAL=real,
-        KIND=rounded,
+        REAL=rounded and _real(rounded, dtype),
+        KIND=rounded and _TRITON[rounded],
         FACTOR=how,
         SOFTPLUS=softplus,
-        INDEX=index_type(out),
+        INDEX=index_type(starts * size),
         BLOCK=block,
     )
 
 
-def _real(dtype: torch.dtype) -> tl.dtype:
-    return tl.float64 if dtype == torch.float64 else tl.float32
-
-
-def _fill_normal(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
-    _fill_halves(out, start, shape, 3 * part, _real(dtype))
-
-
-def _fill_uniform(out: Tensor, start: Tensor, shape: Sequence[int], part: int) -> None:
-    _fill_halves(out, start, shape, 3 * part + 1, None)
-
-
-def _fill_sign(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
-    _fill_bits(out, start, shape, 3 * part + 2, _real(dtype))
-
-
-def _fill_bits(
-    out: Tensor,
-    start: Tensor,
-    shape: Sequence[int],
-    kind: int,
-    real: tl.dtype,
-    by: Tensor | None = None,
-    how: int = 0,
-    seeded: Origin | None = None,
-) -> None:
-    size = math.prod(shape)
+@lru_cache(1024)
+def _launch_bits(
+    starts: int, size: int, kind: int, dtype: torch.dtype, rounded: torch.dtype, how: int, seeded: bool
+) -> Launch:
     words = -(-size // 64)
-    total, origin = start.numel() * words, wrap(kind * APART)
-    launch(
+    total = starts * words
+    return Launch(
         _bits,
         (-(-total // _WORDS),),
-        out,
-        start,
-        by,
         total,
         words,
         size,
-        origin,
-        *((0, 0, 0) if seeded is None else seeded.words()),
-        ALONE=start.numel() == 1,
-        SEEDED=seeded is not None,
+        wrap(kind * APART),
+        ALONE=starts == 1,
+        SEEDED=seeded,
         ALIGNED=size % 64 == 0,
-        REAL=real,
+        REAL=_real(rounded, dtype),
         FACTOR=how,
-        INDEX=index_type(out),
+        INDEX=index_type(starts * size),
         WORDS=_WORDS,
     )
+
+
+def _real(rounded: torch.dtype, dtype: torch.dtype) -> tl.dtype:
+    return tl.float64 if torch.float64 in (rounded, dtype) else tl.float32
+
+
+def _fill_normal(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
+    made = _launch_halves(start.numel(), math.prod(shape), 3 * part, dtype, dtype, 0, False, False)
+    made((out, start, None, None), 0, 0, 0)
+
+
+def _fill_uniform(out: Tensor, start: Tensor, shape: Sequence[int], part: int) -> None:
+    made = _launch_halves(start.numel(), math.prod(shape), 3 * part + 1, out.dtype, None, 0, False, False)
+    made((out, start, None, None), 0, 0, 0)
+
+
+def _fill_sign(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
+    made = _launch_bits(start.numel(), math.prod(shape), 3 * part + 2, dtype, dtype, 0, False)
+    made((out, start, None), 0, 0, 0)
 
 
 def scaled_noise(
@@ -285,13 +268,15 @@ def scaled_noise(
     out = start.new_empty((*start.shape, *shape), dtype=dtype)
     if not out.numel():
         return out
-    how = 1 if factor.dim() == 0 else 2 if factor.numel() == math.prod(shape) else 3
-    by, real = factor.contiguous(), _real(torch.promote_types(rounded, dtype))
+    starts, size, by = start.numel(), math.prod(shape), factor.contiguous()
+    how = 1 if factor.dim() == 0 else 2 if factor.numel() == size else 3
+    seeded, words = origin is not None, (0, 0, 0) if origin is None else origin.words()
     if kind == "normal":
         slope = None if slope is None else slope.contiguous()
-        _fill_halves(out, start, shape, 0, real, (by, how, _TRITON[rounded], softplus, slope), origin)
+        made = _launch_halves(starts, size, 0, dtype, rounded, how, softplus, seeded)
+        made((out, start, by, slope), *words)
     else:
-        _fill_bits(out, start, shape, 2, real, by, how, origin)
+        _launch_bits(starts, size, 2, dtype, rounded, how, seeded)((out, start, by), *words)
     return out
 
 
@@ -315,7 +300,7 @@ def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, co
         first + 1,
         parameter,
         apart,
-        INDEX=index_type(out),
+        INDEX=index_type(out.numel()),
         BLOCK=_BLOCK,
     )
 

@@ -2,6 +2,8 @@
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -10,11 +12,10 @@ from torch import Tensor
 from ...backend import register
 from .base import fits, index_type, side_by_side
 from .factors import plus
-from .launch import launch
+from .launch import Launch
 
-_ROWS = 32
-_PROGRAMS, _COLUMNS = 1024, 128  # fill a device; and where there is one sum for each feature
-_FEW = 32
+_ROWS, _COLUMNS, _FEW = 32, 128, 32  # of a tile; fewer columns where one program has all the rows of its own
+_PROGRAMS = 1024  # fill a device
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -43,40 +44,50 @@ def _sums(
 
 def sum_rows(x: Tensor, dim: int) -> Tensor:
     """Σ over all dimensions but `dim`, whose numbers lie side by side."""
-    features = x.shape[dim]
-    rows = x.numel() // features
-    length = max(_power(-(-rows * -(-features // _COLUMNS) // _PROGRAMS)), _ROWS)
-    splits = -(-rows // length)
-    out = torch.empty(features, dtype=x.dtype, device=x.device)
-    if splits == 1:
-        _fill(out, x, rows, features, length, 1, _FEW)
+    splits, first, second = _launches(x.shape, x.dtype, dim)
+    out = x.new_empty(x.shape[dim])
+    if second is None:
+        first((out, x))
         return out
-    kind = torch.float64 if x.dtype == torch.float64 else torch.float32
-    parts = torch.empty(splits, features, dtype=kind, device=x.device)
-    _fill(parts, x, rows, features, length, splits, _COLUMNS)
-    _fill(out, parts, splits, features, max(_power(splits), _ROWS), 1, _FEW)
+    parts = x.new_empty((splits, x.shape[dim]), dtype=_wide(x.dtype))
+    first((parts, x))
+    second((out, parts))
     return out
 
 
-def _fill(out: Tensor, x: Tensor, rows: int, features: int, length: int, splits: int, columns: int) -> None:
-    launch(
+@lru_cache(1024)
+def _launches(shape: torch.Size, dtype: torch.dtype, dim: int) -> tuple[int, Launch, Launch | None]:
+    """How many parts the sums have, the launch that makes them, and the one that adds them up if there are several."""
+    features = shape[dim]
+    rows = shape.numel() // features
+    length = max(triton.next_power_of_2(-(-rows * -(-features // _COLUMNS) // _PROGRAMS)), _ROWS)
+    splits = -(-rows // length)
+    if splits == 1:
+        return 1, _launch(rows, features, length, 1, _FEW, dtype), None
+    whole = max(triton.next_power_of_2(splits), _ROWS)
+    return (
+        splits,
+        _launch(rows, features, length, splits, _COLUMNS, dtype),
+        _launch(splits, features, whole, 1, _FEW, dtype),
+    )
+
+
+def _launch(rows: int, features: int, length: int, splits: int, columns: int, dtype: torch.dtype) -> Launch:
+    return Launch(
         _sums,
         (-(-features // columns), splits),
-        out,
-        x,
         rows,
         FEATURES=features,
         LENGTH=length,
-        REAL=tl.float64 if x.dtype == torch.float64 else tl.float32,
-        INDEX=index_type(x),
+        REAL=tl.float64 if dtype == torch.float64 else tl.float32,
+        INDEX=index_type(rows * features),
         ROWS=_ROWS,
         COLUMNS=columns,
     )
 
 
-def _power(number: int) -> int:
-    """The power of two that is not below it."""
-    return 1 << (number - 1).bit_length()
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _fits(x: Tensor, dim: int) -> bool:

@@ -6,6 +6,7 @@ y = r ∘ (r ∘ (x W̄) + x′ ΔŴ) + bias, for x′ = s ∘ x flipped already
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 # pyright: reportCallIssue=false
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from ...random import key_words
 from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED, index_type
-from .launch import launch
+from .launch import Launch
 from .random import halved, philox, philox_once
 from .scan import dot
 
@@ -46,10 +47,10 @@ class Tile(NamedTuple):
 _MANY, _TRANSPOSED, _FEW = Tile(128, 256, 64, 8, 3), Tile(128, 128, 32, 4, 4), Tile(64, 128, 64, 4, 4)
 
 
-def _tile(rows: int, mean: Tensor) -> Tile:
-    if rows * mean.shape[0] < _FILLED:
+def _tile(rows: int, width: int, straight: bool) -> Tile:
+    if rows * width < _FILLED:
         return _FEW
-    return _MANY if mean.stride(1) == 1 else _TRANSPOSED
+    return _MANY if straight else _TRANSPOSED
 
 
 @triton.jit
@@ -95,11 +96,11 @@ def _twice(
     delta,
     bias,
     seed,
-    rows,
-    positions,
     first: tl.int64,
     high: tl.int64,
     low: tl.int64,
+    rows,
+    positions,
     w_row,
     w_column,
     LENGTH: tl.constexpr,
@@ -142,31 +143,29 @@ def multiply_twice(
     tile: Tile | None = None,
 ) -> Tensor:
     """x W̄ᵀ + r ∘ (x′ ΔŴᵀ) + bias, with the signs r of the Parameter's dimension `over`. W̄ and ΔŴ are laid out alike."""
-    width, length = mean.shape
-    y = x.new_empty(*x.shape[:-1], width)
-    rows, (high, low) = x.numel() // length, key_words(signs.key, over)
-    tile = _tile(rows, mean) if tile is None else tile
-    grid = (-(-rows // tile.rows) * -(-width // tile.columns),)
-    launch(
+    y = x.new_empty((*x.shape[:-1], mean.shape[0]))
+    made = _launch(x.shape, mean.shape, mean.stride(), signs.count, signs.antithetic and over == 0, tile)
+    made((y, x, flipped, mean, delta, bias, seed), signs.first, *key_words(signs.key, over))
+    return y
+
+
+@lru_cache(1024)
+def _launch(
+    shape: torch.Size, weight: torch.Size, strides: tuple[int, int], count: int, negate: bool, tile: Tile | None
+) -> Launch:
+    width, length = weight
+    rows = shape.numel() // length
+    tile = _tile(rows, width, strides[1] == 1) if tile is None else tile
+    return Launch(
         _twice,
-        grid,
-        y,
-        x,
-        flipped,
-        mean,
-        delta,
-        bias,
-        seed,
+        (-(-rows // tile.rows) * -(-width // tile.columns),),
         rows,
-        rows // signs.count,
-        signs.first,
-        high,
-        low,
-        *mean.stride(),
+        rows // count,
+        *strides,
         LENGTH=length,
         WIDTH=width,
-        NEGATE=int(signs.antithetic and over == 0),
-        INDEX=index_type(max(x, y, key=Tensor.numel)),
+        NEGATE=int(negate),
+        INDEX=index_type(rows * max(width, length)),
         BAND=_BAND,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
@@ -174,7 +173,6 @@ def multiply_twice(
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
-    return y
 
 
 def _fits(x: Tensor, signs: Signs, op: Op) -> bool:

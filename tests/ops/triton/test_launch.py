@@ -16,7 +16,7 @@ pytestmark = MARKS
 class Kernel:
     """Counts what it compiles, and what its compiled kernels are called with. Its last number is not told apart."""
 
-    arg_names = ("out", "x", "count", "key", "SIZE", "FLAG")
+    arg_names: tuple[str, ...] = ("out", "x", "count", "key", "SIZE", "FLAG")
     params = tuple(
         SimpleNamespace(do_not_specialize=name == "key", annotation_type="i64" * (name == "key")) for name in arg_names
     )
@@ -53,6 +53,7 @@ def tensor(dtype: torch.dtype = torch.float32, at: int = 32, device: int = 0) ->
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(module, "INTERPRETED", False)
+    monkeypatch.setattr(module, "_LAUNCHER", False)
     monkeypatch.setattr(module, "_compiled", {})
     monkeypatch.setattr(module, "Tensor", SimpleNamespace)
     monkeypatch.setattr(module, "_told_apart", {})
@@ -70,6 +71,25 @@ def test_the_like_is_compiled_once_and_gets_all_arguments_in_order(kernel: Kerne
         (5, 1, 1, *about, 32, None, 5, 32, 4, True),
         (7, 1, 1, *about, 32, None, 7, 2**40, 4, True),
     ]
+
+
+def test_what_stays_is_handed_over_behind_what_is_given(kernel: Kernel) -> None:
+    launch = module.Launch(kernel, (2, 3), 9, FLAG=True, SIZE=4, num_warps=8)
+    kernel.arg_names = ("out", "x", "key", "count", "SIZE", "FLAG")
+    for at, key in ((32, 1), (48, 2**40), (40, 1), (56, 2)):
+        launch((tensor(at=at), None), key)
+    assert len(kernel.compiled) == 2  # at multiples of 16 bytes, and elsewhere
+    about = (2, 3, 1, "stream of 0", "function", "metadata", None, None, None)
+    assert kernel.launched == [(*about, 48, None, 2**40, 9, 4, True), (*about, 56, None, 2, 9, 4, True)]
+
+
+@pytest.mark.parametrize("other", [(tensor(torch.float16), tensor()), (tensor(), None), (tensor(), tensor(at=8))])
+def test_what_stays_is_compiled_for_each_kind_of_tensors(kernel: Kernel, other: tuple[Any, ...]) -> None:
+    launch = module.Launch(kernel, (1,), 9, FLAG=True, SIZE=4)
+    launch((tensor(), tensor()), 0)
+    launch(other, 0)
+    assert len(kernel.compiled) == 2
+    assert not kernel.launched
 
 
 def test_who_watches_launches_hears_of_them(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:

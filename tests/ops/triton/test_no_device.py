@@ -1,30 +1,60 @@
-"""Launches by address hand over what Triton's own do: its compiled launchers, over a driver that only looks."""
+"""Launches by address hand over what Triton's own do: its compiled launchers, over a driver that only looks.
+
+Nor is there a device for what kernels are compiled for, which the interpreter never asks: it takes any of them.
+"""
 
 import ctypes
 import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+
+import flipout
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a device is here, whose driver would be asked")
 @pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="needs gcc, and Triton")
-def test_what_is_handed_over() -> None:
+@pytest.mark.parametrize("what", ["hand_over", "compile_layers"])
+def test_without_a_device(what: str) -> None:
     pytest.importorskip("triton")
     env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     ended = subprocess.run(
-        [sys.executable, "-m", __name__], cwd=ROOT, env={**env, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [sys.executable, "-m", __name__, what],
+        cwd=ROOT,
+        env={**env, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def main() -> None:
+def compile_layers() -> None:
+    """Training steps of linear layers in every dtype: what a device would be given compiles for it."""
+    from benchmarks import no_device
+
+    launches = ctypes.c_long.in_dll(no_device.use(), "launches")
+    noises = (
+        flipout.MeanField(),
+        flipout.Gaussian(0.1),
+        flipout.MultiplicativeGaussian(0.5),
+        flipout.DropConnect(0.5),
+    )
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        x = torch.zeros(32, 64, dtype=dtype, requires_grad=True)
+        for noise, scheme in product(noises, ("flipout", "shared")):
+            layer, before = flipout.nn.Linear(64, 64, distribution=noise, scheme=scheme, dtype=dtype), launches.value
+            layer(x).sum().backward()
+            assert launches.value > before, (noise, scheme, dtype)
+
+
+def hand_over() -> None:
     from benchmarks import no_device
     from flipout.random import key_words
 
@@ -36,24 +66,28 @@ def main() -> None:
     import triton.language as tl
 
     from flipout.ops.triton.flips import _flipped
-    from flipout.ops.triton.launch import launch
+    from flipout.ops.triton.launch import Launch, launch
 
     x, out, seed = torch.randn(48, 200), torch.empty(48, 200), torch.tensor(-3)
     constants = {"SHARED": False, "NEGATE": 0, "REAL": tl.float32, "INDEX": tl.int32, "BLOCKS": 16}
     handed.value = 10
-    seen = []
+    seen, numbers, wide = [], (), (0, 1, 2, 3, 4, 5)  # pointers and annotated numbers have 8 bytes, the others 4
     for first, parameter in ((7, 2**60 + 5), (7, 2**60 + 5), (2**31 + 3, 11)):
         high, low = key_words(parameter, 1)
-        numbers = (96, 3, first, high, low, 1, 0)
+        numbers = (first, high, low, 96, 3, 1, 0)
         launch(_flipped, (6,), out, x, None, None, seed, *numbers, FEATURES=200, **constants)
-        wide = (0, 1, 2, 5, 6, 7)  # pointers and annotated numbers have 8 bytes, the others 4
         got = [values[i] if i in wide else values[i] % 2**32 for i in range(10)]
         assert got == [out.data_ptr(), x.data_ptr(), seed.data_ptr(), *numbers], (got, numbers)
         assert list(grid) == [6, 1, 1]
         seen.append(got)
     assert launches.value == 3
     assert seen[0] == seen[1] != seen[2]
+    same = Launch(_flipped, (6,), *numbers[3:], FEATURES=200, **constants)
+    for _ in range(2):  # by Triton, and past it
+        values[3] = 0
+        same((out, x, None, None, seed), *numbers[:3])
+        assert [values[i] if i in wide else values[i] % 2**32 for i in range(10)] == seen[2]
 
 
 if __name__ == "__main__":
-    main()
+    {"hand_over": hand_over, "compile_layers": compile_layers}[sys.argv[1]]()
