@@ -24,7 +24,7 @@ _FIRST = 32  # samples before samples="auto" looks for the first time
 _BASES_AT_ONCE = 2**26  # numbers of one layer's ΔŴ, over all bases that one pass has
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """What the samples say of each target; the inputs are dimension 0.
 
@@ -46,8 +46,18 @@ class Prediction:
         """Where the mean of infinitely many samples lies, from and to, (N, …) each: Student's t over the bases."""
         if not 0 < level < 1:
             raise InvalidArgument(f"interval(level={level!r}): expected a probability between 0 and 1.")
+        if self.bases == 1:
+            warnings.warn(
+                f"The {self.count} samples share one base, which says nothing of its own error: the interval is NaN. Ask "
+                "for more of them, predict(…, samples=32), or for smaller groups, group=1.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         half = self.standard_error * (t_quantile((1 + level) / 2, self.bases - 1) if self.bases > 1 else math.nan)
         return self.mean - half, self.mean + half
+
+    def __repr__(self) -> str:
+        return f"Prediction(mean of shape {tuple(self.mean.shape)}, count={self.count}, bases={self.bases})"
 
 
 @torch.no_grad()

@@ -86,7 +86,9 @@ def test_the_clustered_error_by_hand() -> None:
 def test_one_base_says_nothing_of_the_error() -> None:
     made = predict(bayesian(), X, 8)
     assert made.standard_error.isnan().all()
-    assert made.interval()[0].isnan().all()
+    with pytest.warns(RuntimeWarning, match="share one base"):
+        assert made.interval()[0].isnan().all()
+    assert "bases=1" in repr(made)
     assert made.mean.isfinite().all()
     assert predict(bayesian(), X, 1).epistemic.isnan().all()
 
