@@ -48,7 +48,7 @@ def held_bytes(layer: nn.Module, x: Tensor) -> int:
             kept[storage.data_ptr()] = storage.nbytes()
 
     # Nothing is kept of an output, which would keep its own graph alive, and no later step could be captured.
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda kept: kept):
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda nothing: nothing):
         layer(x)
     return sum(kept.values())
 

@@ -121,11 +121,12 @@ class Perturbation:
         where the noise starts. None where no kernel does that, or the spread itself has a gradient."""
         if self.part is not None or transformed():
             return None
-        start, origin = self._start(base)
-        given, scaled = self._scaled(origin)
-        if self.source is None and (given.requires_grad or scaled.kernel(start, given) is None):
+        given, scaled = self._scaled(None)
+        learned = given.requires_grad and not scaled.softplus
+        if learned or scaled.kernel(self.draw.seed, given, softplus=scaled.softplus) is None:
             return None
-        return given, start, scaled
+        start, origin = self._start(base)
+        return given, start, scaled._replace(origin=origin)
 
     def starts(self, first: int, count: int) -> Tensor | None:
         """(count,): where the streams of ΔŴ of the bases `first` onward start, if ΔŴ is N(0, 1) times one number."""

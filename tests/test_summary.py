@@ -79,6 +79,8 @@ def test_a_prior_that_was_loaded_is_said():
     assert "(prior now" not in str(made(1.0).to("meta"))
     learned = flipout.perturb(mlp(), flipout.MeanField(prior=flipout.bayes.Normal(0.0, 2.0, learn_scale=True)))
     assert "prior now" not in str(learned)
+    tenth = flipout.MeanField(prior=flipout.bayes.Normal(0.0, 0.1, learn_scale=True))
+    assert "prior now" not in str(flipout.perturb(mlp(), tenth).to(torch.bfloat16))
     with torch.no_grad():
         learned[0].weight_prior_log_std.fill_(0.0)
     assert str(learned).count("(prior now std=1)") == 1

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
 from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers, using
+from ..random import transformed
 from ..variance.student import t_quantile
 from ..whole import whole
 from .elbo import ELBO
@@ -46,10 +47,10 @@ class Prediction:
         """Where the mean of infinitely many samples lies, from and to, (N, …) each: Student's t over the bases."""
         if not 0 < level < 1:
             raise InvalidArgument(f"interval(level={level!r}): expected a probability between 0 and 1.")
-        if self.bases == 1:
+        if self.bases == 1 and not transformed():
             warnings.warn(
-                f"The {self.count} samples share one base, which says nothing of its own error: the interval is NaN. Ask "
-                "for more of them, predict(…, samples=32), or for smaller groups, group=1.",
+                f"The {self.count} samples share one base, which says nothing of its own error: the interval is NaN. "
+                "Ask for more of them, predict(…, samples=32), or for smaller groups, group=1.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -106,6 +106,8 @@ class Scaled(NamedTuple):
         kind = getattr(type(self.distribution).noise, "kind", lambda _: None)(self.distribution)
         if kind is None or (factor.shape not in (self.shape, ()) and factor.shape != (*start.shape, *self.shape)):
             return None
+        if kind != "normal" and (of.get("softplus") or of.get("slope") is not None):
+            return None
         made = chosen("scaled_noise", start, self.rounded, required=False)
         return made and (lambda dtype: made(start, factor, self.shape, kind, self.rounded, dtype, self.origin, **of))
 
@@ -156,7 +158,7 @@ class _Replayed(torch.autograd.Function):
 
 
 class _OfSource(torch.autograd.Function):
-    """softplus(source) ∘ noise, in one pass each way: the spread itself is never written."""
+    """softplus(source) ∘ noise. A kernel makes it in one pass each way, and the spread itself is never written."""
 
     @staticmethod
     def forward(ctx: Any, source: Tensor, start: Tensor, scaled: Scaled, dtype: torch.dtype) -> Tensor:
@@ -171,8 +173,8 @@ class _OfSource(torch.autograd.Function):
         return ctx.scaled.gradient(grads[0], start, source, source.shape), None, None, None
 
 
-def made_of_source(source: Tensor | None, shape: torch.Size) -> bool:
-    """Whether `sample` can take it in place of the spread of a Parameter."""
+def left_to_kernels(source: Tensor | None, shape: torch.Size) -> bool:
+    """Whether the spread of a Parameter is left to who makes the noise of it: a kernel may."""
     if source is None or source.shape != shape or source.dtype == torch.float64 or transformed():
         return False
     return chosen("scaled_noise", source, source.dtype, required=False) is not None

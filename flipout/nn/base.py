@@ -212,7 +212,9 @@ class Perturbed(nn.Module):
             return ""
         first, moved = prior.numbers(), []
         for number, value in self.prior_numbers(name).items():
-            if type(value) is Tensor and not value.is_meta and not torch.allclose(value, first[number].to(value)):
+            same = first[number].float()
+            same = same.log().to(value).exp() if number in prior.learned else same.to(value)
+            if type(value) is Tensor and not value.is_meta and not torch.allclose(value, same):
                 moved.append(f"{number}={value.item():.6g}" if value.numel() == 1 else f"another {number}")
         return f" (prior now {', '.join(moved)})" if moved else ""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..distributions.base import made_of_source
+from ..distributions.base import left_to_kernels
 from ..draw import Draw
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
@@ -62,7 +62,7 @@ class Perturbations:
             )
         learned, about = layer.learned_beside(name), (self.draw, self.keys[name], first, examples, self.dtype)
         source = None if name in plan.quiet_rows else distribution.source(**learned)
-        if made_of_source(source, parameter.shape):
+        if left_to_kernels(source, parameter.shape):
             return Perturbation(parameter, None, distribution, *about, source=source)
         spread = distribution.spread(parameter, **learned)
         if name in plan.quiet_rows:

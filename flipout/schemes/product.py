@@ -37,10 +37,11 @@ class FlippedProduct(torch.autograd.Function):
         delta, source = given, None
         if scaled is not None:
             assert start is not None
-            delta, source = scaled.delta(given, start, x.dtype), given if scaled.softplus else None
+            source = given if scaled.softplus else None
+            delta = scaled.delta(given, start, x.dtype)
             assert delta is not None  # a kernel was found
         ctx.spec, ctx.scaled = spec, scaled
-        ctx.save_for_backward(x, mean, delta, seed, start, source)
+        ctx.save_for_backward(x, mean, delta, seed, None if source is None else start, source)
         if kernels is None:
             return (spec.formed if formed else spec.by_pieces)(x, mean, bias, delta, seed)
         flip_drawn, add_flipped = kernels
@@ -63,11 +64,12 @@ class FlippedProduct(torch.autograd.Function):
     def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, delta, seed, start, source = ctx.saved_tensors
         spec, scaled = ctx.spec, ctx.scaled
-        need_x, need_mean, need_bias, need_delta, *_ = ctx.needs_input_grad
+        need_x, need_mean, need_bias, need_given, *_ = ctx.needs_input_grad
         if source is not None and torch.is_grad_enabled():
             delta = sample(scaled, source, start, delta.dtype)
         dbias = spec.bias_gradient(grad) if need_bias else None
-        dx, dmean, ddelta = spec.gradients(grad, x, mean, delta, seed, (need_x, need_mean, need_delta))
+        dx, dmean, ddelta = spec.gradients(grad, x, mean, delta, seed, (need_x, need_mean, need_given))
+        dgiven = ddelta
         if source is not None and ddelta is not None:
-            ddelta = scaled.gradient(ddelta, start, source, source.shape)
-        return dx, dmean, dbias, ddelta, None, None, None, None
+            dgiven = scaled.gradient(ddelta, start, source, source.shape)
+        return dx, dmean, dbias, dgiven, None, None, None, None

@@ -47,6 +47,11 @@ def side_by_side(x: Tensor, dim: int) -> bool:
     return (x if dim == -1 else x.movedim(dim, -1)).is_contiguous()
 
 
+def real_type(*dtypes: torch.dtype) -> tl.dtype:
+    """What numbers of these dtypes are computed in."""
+    return tl.float64 if torch.float64 in dtypes else tl.float32
+
+
 def index_type(places: int) -> tl.dtype:
     """Of as many places, with room above for the threads past the end."""
     return tl.int32 if places < _NARROW else tl.int64

@@ -14,7 +14,7 @@ from ...perturbation import Signs
 from ...philox import BLOCK, ROUNDS
 from ...random import key_words
 from ..base import flip
-from .base import fits, index_type, side_by_side
+from .base import fits, index_type, real_type, side_by_side
 from .launch import Launch
 from .random import halved, philox
 
@@ -131,7 +131,7 @@ def _launch(
         FEATURES=features,
         SHARED=share is not None,
         NEGATE=int(negate),
-        REAL=tl.float64 if dtype == torch.float64 else tl.float32,
+        REAL=real_type(dtype),
         INDEX=index_type(shape.numel()),
         BLOCKS=_BLOCKS,
     )

@@ -40,7 +40,7 @@ def philox(c0, c1, c2, c3, key0, key1):
 @triton.jit
 def philox_once(c0, c1, c2, c3, key0, key1):
     """The same, made once: the compiler would rather make words again for every layout that asks for their bits, but
-    does not do so with what a loop has made that might be endless."""
+    never repeats such a loop, since it might not end."""
     word0, word1, word2, word3, i = c0, c1, c2, c3, 0
     while i < 1:
         word0, word1, word2, word3 = philox(c0, c1, c2, c3, key0, key1)

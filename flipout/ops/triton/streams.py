@@ -14,7 +14,7 @@ from torch import Tensor
 from ...backend import register
 from ...random import wrap
 from ...streams import APART, Origin
-from .base import fits, index_type, op
+from .base import fits, index_type, op, real_type
 from .launch import Launch, launch
 from .noise import STEP, gaussians, sigmoid, softplus, splitmix, started
 
@@ -199,7 +199,7 @@ def _launch_halves(
         ALONE=starts == 1,
         SEEDED=seeded,
         ALIGNED=size % 32 == 0,
-        REAL=rounded and _real(rounded, dtype),
+        REAL=rounded and real_type(rounded, dtype),
         KIND=rounded and _TRITON[rounded],
         FACTOR=how,
         SOFTPLUS=softplus,
@@ -224,15 +224,11 @@ def _launch_bits(
         ALONE=starts == 1,
         SEEDED=seeded,
         ALIGNED=size % 64 == 0,
-        REAL=_real(rounded, dtype),
+        REAL=real_type(rounded, dtype),
         FACTOR=how,
         INDEX=index_type(starts * size),
         WORDS=_WORDS,
     )
-
-
-def _real(rounded: torch.dtype, dtype: torch.dtype) -> tl.dtype:
-    return tl.float64 if torch.float64 in (rounded, dtype) else tl.float32
 
 
 def _fill_normal(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:

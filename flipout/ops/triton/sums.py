@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import register
-from .base import fits, index_type, side_by_side
+from .base import fits, index_type, real_type, side_by_side
 from .factors import plus
 from .launch import Launch
 
@@ -49,7 +49,7 @@ def sum_rows(x: Tensor, dim: int) -> Tensor:
     if second is None:
         first((out, x))
         return out
-    parts = x.new_empty((splits, x.shape[dim]), dtype=_wide(x.dtype))
+    parts = x.new_empty((splits, x.shape[dim]), dtype=torch.promote_types(x.dtype, torch.float32))
     first((parts, x))
     second((out, parts))
     return out
@@ -79,7 +79,7 @@ def _launch(rows: int, features: int, length: int, splits: int, columns: int, dt
         rows,
         FEATURES=features,
         LENGTH=length,
-        REAL=tl.float64 if dtype == torch.float64 else tl.float32,
+        REAL=real_type(dtype),
         INDEX=index_type(rows * features),
         ROWS=_ROWS,
         COLUMNS=columns,
@@ -89,10 +89,6 @@ def _launch(rows: int, features: int, length: int, splits: int, columns: int, dt
 def _power(number: int) -> int:
     """The power of two that is not below it."""
     return 1 << (number - 1).bit_length()
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _fits(x: Tensor, dim: int) -> bool:

@@ -142,7 +142,10 @@ def multiply_twice(
     over: int,
     tile: Tile | None = None,
 ) -> Tensor:
-    """x W̄ᵀ + r ∘ (x′ ΔŴᵀ) + bias, with the signs r of the Parameter's dimension `over`. W̄ and ΔŴ are laid out alike."""
+    """x W̄ᵀ + r ∘ (x′ ΔŴᵀ) + bias, with the signs r of the Parameter's dimension `over`."""
+    if mean.stride() != delta.stride():  # one pair of strides serves both; a Parameter may lie in memory in any way
+        mean, delta = mean.contiguous(), delta.contiguous()
+    bias = None if bias is None else bias.contiguous()
     y = x.new_empty((*x.shape[:-1], mean.shape[0]))
     made = _launch(x.shape, mean.shape, mean.stride(), signs.count, signs.antithetic and over == 0, tile)
     made((y, x, flipped, mean, delta, bias, seed), signs.first, *key_words(signs.key, over))

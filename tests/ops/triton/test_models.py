@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.backend import Backend, using
+from flipout.distributions.base import standard
+from flipout.streams import Stream
 from tests.networks import TiedLM, convnet, encoder, gradients, mlp
 from tests.ops.triton.kernels import DEVICE, MARKS
 
@@ -75,3 +77,45 @@ def test_gradients_of_vmapped_draws_agree() -> None:
         with request:
             made.append(torch.vmap(torch.func.grad(loss), (None, 0, 0))(means, seeds, x))
     torch.testing.assert_close(made[0], made[1])
+
+
+@pytest.mark.parametrize("layout", ["transposed", "with gaps"])
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda d: type(d).__name__)
+def test_parameters_that_lie_in_memory_in_other_ways(distribution: flipout.Distribution, layout: str) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(16, 8)
+    layer.weight = nn.Parameter(torch.randn(16, 8).T if layout == "transposed" else torch.randn(8, 32)[:, ::2])
+    layer.bias = nn.Parameter(torch.randn(16)[::2])
+    half = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32  # which both products in one launch are for
+    model = flipout.perturb(layer.to(DEVICE, half), distribution, where="weight")
+    assert not model.weight.is_contiguous()
+    x = torch.randn(5, 16).to(DEVICE, half)
+    made, expected = (results(model, x, backend) for backend in ("triton", "eager"))
+    rtol, atol = (2.0**-4, 0.5) if DEVICE.type == "cuda" else (1e-4, 1e-4)
+    torch.testing.assert_close(made, expected, rtol=rtol, atol=atol)
+
+
+class OwnNoise(flipout.MeanField):
+    """With the spread of a source, and noise that no kernel makes."""
+
+    def source(self, **learned: Tensor) -> Tensor:
+        return learned["rho"]
+
+    def noise(self, stream: Stream) -> Tensor:
+        return stream.normal().clamp(-2, 2)
+
+
+class OwnSigns(OwnNoise):
+    @standard("sign")
+    def noise(self, stream: Stream) -> Tensor:
+        return stream.sign()
+
+
+@pytest.mark.parametrize("kind", [OwnNoise, OwnSigns])
+@pytest.mark.parametrize("scheme", ["flipout", "shared"])
+def test_a_source_whose_noise_no_kernel_makes(scheme: str, kind: type[flipout.MeanField]) -> None:
+    torch.manual_seed(0)
+    model = flipout.perturb(mlp(), kind(std=0.5), scheme=scheme).to(DEVICE)
+    x = torch.randn(5, 4, device=DEVICE)
+    made, expected = (results(model, x, backend) for backend in ("triton", "eager"))
+    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)

@@ -35,6 +35,7 @@ def exact(x: Tensor, flipped: Tensor, mean: Tensor, delta: Tensor, bias: Tensor 
     antithetic=st.booleans(),
     biased=st.booleans(),
     transposed=st.booleans(),
+    apart=st.booleans(),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
 )
 def test_any_shape(
@@ -47,15 +48,19 @@ def test_any_shape(
     antithetic: bool,
     biased: bool,
     transposed: bool,
+    apart: bool,
     dtype: torch.dtype,
 ) -> None:
+    """Parameters may lie in memory in other ways than ΔŴ does."""
+
     def numbers(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
     generator = torch.Generator().manual_seed(length * width)
     x, flipped = numbers(count * positions, length), numbers(count * positions, length)
-    mean, delta = (numbers(length, width).T if transposed else numbers(width, length) for _ in range(2))
-    bias = numbers(width) if biased else None
+    turned = (transposed != apart, transposed)
+    mean, delta = (numbers(length, width).T if one else numbers(width, length) for one in turned)
+    bias = numbers(2 * width)[::2] if biased and apart else numbers(width) if biased else None
     signs, seed = Signs(77, first, count, antithetic), torch.tensor(5, device=DEVICE)
     (r,) = signs.over([(over, width)], seed, dtype)
     made = twice.multiply_twice(x, flipped, mean, delta, bias, signs, seed, over, SMALL)
