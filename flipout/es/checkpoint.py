@@ -42,10 +42,16 @@ def write(folder: Path, generation: int, state: Any) -> None:
 
 
 def read(folder: Path) -> Any:
-    safetensors = _safetensors()
+    """Also while another process writes: tensors that are gone by the time they are read have a successor."""
+    safetensors, index = _safetensors(), None
     try:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        return _decoded(index["state"], safetensors.torch.load_file(folder / index["tensors"]))
+        while True:
+            before, index = index, json.loads((folder / INDEX).read_text(encoding="utf-8"))
+            try:
+                return _decoded(index["state"], safetensors.torch.load_file(folder / index["tensors"]))
+            except FileNotFoundError:
+                if index == before:
+                    raise
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise RunError(
             f"{folder} holds no whole checkpoint of a strategy ({type(error).__name__}: {error}). Choose the folder "

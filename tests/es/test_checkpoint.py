@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -69,6 +70,24 @@ def test_killed(tmp_path: Path) -> None:
     made.run(made.generation + 2)
     whole.run(made.generation)
     assert same(made, whole)
+
+
+def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
+    """Between a reader's index and its tensors, the writer may have gone on to the next generation."""
+    made = full()
+    made.run(1, checkpoint=tmp_path)
+    load, late = safetensors.torch.load_file, [True]
+
+    def loaded(path: Path) -> Any:
+        if late.pop() if late else False:
+            made.run(2, checkpoint=tmp_path)
+        return load(path)
+
+    monkeypatch.setattr(safetensors.torch, "load_file", loaded)
+    assert checkpoint.read(tmp_path)["generation"] == 2
+    (tmp_path / "generation-2.safetensors").unlink()
+    with pytest.raises(errors.RunError, match="no whole checkpoint"):
+        checkpoint.read(tmp_path)
 
 
 @pytest.mark.parametrize("deaths", range(3))
