@@ -60,11 +60,11 @@ def _launches(shape: torch.Size, dtype: torch.dtype, dim: int) -> tuple[int, Lau
     """How many parts the sums have, the launch that makes them, and the one that adds them up if there are several."""
     features = shape[dim]
     rows = shape.numel() // features
-    length = max(_power(-(-rows * -(-features // _COLUMNS) // _PROGRAMS)), _ROWS)
+    length = max(int(triton.next_power_of_2(-(-rows * -(-features // _COLUMNS) // _PROGRAMS))), _ROWS)
     splits = -(-rows // length)
     if splits == 1:
         return 1, _launch(rows, features, length, 1, _FEW, dtype), None
-    whole = max(_power(splits), _ROWS)
+    whole = max(int(triton.next_power_of_2(splits)), _ROWS)
     return (
         splits,
         _launch(rows, features, length, splits, _COLUMNS, dtype),
@@ -84,11 +84,6 @@ def _launch(rows: int, features: int, length: int, splits: int, columns: int, dt
         ROWS=_ROWS,
         COLUMNS=columns,
     )
-
-
-def _power(number: int) -> int:
-    """The power of two that is not below it."""
-    return 1 << (number - 1).bit_length()
 
 
 def _fits(x: Tensor, dim: int) -> bool:
