@@ -42,16 +42,21 @@ def write(folder: Path, generation: int, state: Any) -> None:
 
 
 def read(folder: Path) -> Any:
-    """Also while another process writes: tensors that are gone by the time they are read have a successor."""
+    """Also while another process writes: tensors that are gone by the time they are opened have a successor.
+
+    They are opened once: safetensors.torch.load_file opens a path twice, and the file may be gone in between.
+    """
     safetensors, index = _safetensors(), None
     try:
         while True:
             before, index = index, json.loads((folder / INDEX).read_text(encoding="utf-8"))
             try:
-                return _decoded(index["state"], safetensors.torch.load_file(folder / index["tensors"]))
+                held = (folder / index["tensors"]).read_bytes()
             except FileNotFoundError:
                 if index == before:
                     raise
+            else:
+                return _decoded(index["state"], safetensors.torch.load(held))
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise RunError(
             f"{folder} holds no whole checkpoint of a strategy ({type(error).__name__}: {error}). Choose the folder "

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -73,19 +72,23 @@ def test_killed(tmp_path: Path) -> None:
 
 
 def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
-    """Between a reader's index and its tensors, the writer may have gone on to the next generation."""
-    made = full()
+    """Between a reader's index and its tensors, and again once these are open, the writer goes on."""
+    made, opened, whole = full(), [], Path.read_bytes
     made.run(1, checkpoint=tmp_path)
-    load, late = safetensors.torch.load_file, [True]
 
-    def loaded(path: Path) -> Any:
-        if late.pop() if late else False:
+    def read(path: Path) -> bytes:
+        opened.append(path.name)
+        if len(opened) == 1:
             made.run(2, checkpoint=tmp_path)
-        return load(path)
+        held = whole(path)
+        made.run(3, checkpoint=tmp_path)
+        return held
 
-    monkeypatch.setattr(safetensors.torch, "load_file", loaded)
-    assert checkpoint.read(tmp_path)["generation"] == 2
-    (tmp_path / "generation-2.safetensors").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read)
+        assert checkpoint.read(tmp_path)["generation"] == 2
+    assert opened == ["generation-1.safetensors", "generation-2.safetensors"]
+    (tmp_path / "generation-3.safetensors").unlink()
     with pytest.raises(errors.RunError, match="no whole checkpoint"):
         checkpoint.read(tmp_path)
 
