@@ -36,10 +36,10 @@ def loopback() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
     def late(*_: Any) -> None:
-        raise TimeoutError("two minutes have passed")
+        raise TimeoutError("five minutes have passed")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(120)
+    signal.alarm(300)  # against a test that hangs; a busy machine takes half a minute for each worker
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -157,7 +157,8 @@ def test_a_worker_that_joins_late(tmp_path: Path) -> None:
         made.run(3)
         fleet.workers = 2
         until_both(made, fitness)
-        assert [event.partition(": ")[2] for event in fleet.events] == ["worker 0 joins", "worker 1 joins"]
+        told = [event.partition(": ")[2] for event in fleet.events if "is slow" not in event]  # on a busy machine
+        assert told == ["worker 0 joins", "worker 1 joins"]
         fleet.workers = 1
         made.step()
         assert len(fitness.processes(made.generation - 1)) == 1

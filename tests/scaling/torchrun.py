@@ -23,7 +23,7 @@ def launch(module: str, ranks: int, *args: Any, restarts: int = 0) -> str:
         env={**os.environ, **OWN_STORE, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert not finished.returncode, finished.stderr[-6000:]
     return finished.stdout + finished.stderr
