@@ -70,13 +70,21 @@ def signs(
 
 def sign_bits(seed: int, key: int, over: tuple[tuple[int, int], ...], first: int, count: int) -> list[Tensor]:
     """(count, features) of 0 and 1 for each (dimension, features): `sign_words` of few examples, a bit in a byte."""
-    blocks, made, start = _few_blocks(key, over), [], 0
-    words = philox_of_few(blocks, first, count, seed).reshape(count, 4 * blocks.shape[1]).view(np.uint8)
+    words, made, start = _few_words(seed, key, over, first, count), [], 0
     for _, size in over:
         end = start + -(-size // BLOCK) * BLOCK // 8
         made.append(torch.from_numpy(np.unpackbits(words[:, start:end], 1, size, "little")))
         start = end
     return made
+
+
+@lru_cache(16)  # the backward pass asks again, which takes 2 MiB at most
+def _few_words(seed: int, key: int, over: tuple[tuple[int, int], ...], first: int, count: int) -> np.ndarray:
+    """(count, bytes) of packed signs."""
+    blocks = _few_blocks(key, over)
+    words = philox_of_few(blocks, first, count, seed)
+    words.setflags(write=False)
+    return words.reshape(count, 4 * blocks.shape[1]).view(np.uint8)
 
 
 @lru_cache(1024)
