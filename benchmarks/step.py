@@ -39,18 +39,17 @@ def step_of(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, 
 
 def held_bytes(layer: nn.Module, x: Tensor) -> int:
     """What autograd keeps between forward and backward, beside the Parameters: distinct storages, by size."""
-    kept: dict[int, int] = {}
     own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
-
-    def note(tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-
-    # Nothing is kept of an output, which would keep its own graph alive, and no later step could be captured.
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda nothing: nothing):
+    # Storages, since an output would keep its own graph alive, and no later step could be captured; not their
+    # addresses alone, which the next ones would get again.
+    kept: list[torch.UntypedStorage] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.untyped_storage()), _nothing):
         layer(x)
-    return sum(kept.values())
+    return sum({one.data_ptr(): one.nbytes() for one in kept if one.data_ptr() not in own}.values())
+
+
+def _nothing(_: None) -> Tensor:
+    raise AssertionError("no backward pass is made")
 
 
 def compare(

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacfwd, jacrev, stack_module_state, vmap
 
 import flipout
+from benchmarks.step import held_bytes
 from tests.networks import TiedLM, convnet, encoder, mlp
 
 SCHEMES = ["shared", "flipout", flipout.Flipout(group=2), "independent", "local_reparam"]
@@ -55,6 +56,12 @@ def kept(layer: nn.Module, x: Tensor) -> list[Tensor]:
 
 def kept_bytes(tensors: list[Tensor]) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+
+
+def test_what_benchmarks_say_is_kept():
+    """Also of outputs that nothing else keeps, whose memory the next ones could have again."""
+    x = torch.randn(64, 64, requires_grad=True)
+    assert held_bytes(nn.Sequential(*(nn.Tanh() for _ in range(4))), x) == 4 * x.nbytes
 
 
 @pytest.mark.parametrize("distribution", [*FIXED, LEARNED], ids=lambda d: type(d).__name__)
