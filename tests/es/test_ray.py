@@ -36,10 +36,10 @@ def loopback() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
     def late(*_: Any) -> None:
-        raise TimeoutError("five minutes have passed")
+        raise TimeoutError("ten minutes have passed")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(300)  # against a test that hangs; a busy machine takes half a minute for each worker
+    signal.alarm(600)  # against a test that hangs; a busy machine takes a minute for each worker
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
