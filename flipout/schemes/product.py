@@ -44,7 +44,7 @@ class FlippedProduct(torch.autograd.Function):
         ctx.save_for_backward(x, mean, delta, seed, None if source is None else start, source)
         if kernels is None:
             return (spec.formed if formed else spec.by_pieces)(x, mean, bias, delta, seed)
-        flip_drawn, add_flipped = kernels
+        flip_drawn, add_flipped, _ = kernels
         flipped = flip_drawn(x, spec.signs, seed, op.s_dim, op.in_dim)
         if twice is not None:
             return twice(x, flipped, mean, delta, bias, spec.signs, seed, op.r_dim)
@@ -67,8 +67,8 @@ class FlippedProduct(torch.autograd.Function):
         need_x, need_mean, need_bias, need_given, *_ = ctx.needs_input_grad
         if source is not None and torch.is_grad_enabled():
             delta = sample(scaled, source, start, delta.dtype)
-        dbias = spec.bias_gradient(grad) if need_bias else None
-        dx, dmean, ddelta = spec.gradients(grad, x, mean, delta, seed, (need_x, need_mean, need_given))
+        needs = (need_x, need_mean, need_bias, need_given)
+        dx, dmean, dbias, ddelta = spec.gradients(grad, x, mean, delta, seed, needs)
         dgiven = ddelta
         if source is not None and ddelta is not None:
             dgiven = scaled.gradient(ddelta, start, source, source.shape)

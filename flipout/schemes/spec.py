@@ -12,8 +12,9 @@ from ..ops.base import Flipped, Op, apply_once, flip, flipped, put_flipped
 from ..perturbation import Signs
 
 _CACHED = 2**20  # numbers
-Needs = tuple[bool, bool, bool]  # of x, W̄ and ΔŴ
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+Needs = tuple[bool, bool, bool, bool]  # of x, W̄, the bias and ΔŴ
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+Kernels = tuple[Callable[..., Tensor], Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]
 
 
 @dataclass(frozen=True)
@@ -85,24 +86,28 @@ class Spec:
         for i, (r, s) in enumerate(self.signs.runs(self.dims, seed, x.dtype, some, masks)):
             yield slice(i * some * rows, (i + 1) * some * rows), r, s
 
-    def kernels(self, *rows: tuple[Tensor, int]) -> tuple[Callable[..., Tensor], Callable[..., Tensor]] | None:
-        """To flip and to add, with signs made where they are used, if they serve these tensors along these dimensions.
-        They cannot be differentiated, as a double backward would."""
+    def kernels(self, *rows: tuple[Tensor, int]) -> Kernels | None:
+        """To flip, to add, and to flip and sum, with signs made where they are used, if they serve these tensors along
+        these dimensions. They cannot be differentiated, as a double backward would."""
         if torch.is_grad_enabled():
             return None
         served = [chosen("flips", x, self.signs, dim, required=False) for x, dim in rows]
         return None if None in served else served[0]
 
     def gradients(self, grad: Tensor, x: Tensor, mean: Tensor, delta: Tensor, seed: Tensor, needs: Needs) -> Gradients:
-        """Of x, W̄ and ΔŴ, where needed."""
-        op, lifted, (need_x, need_mean, need_delta) = self.op, self.lifted, needs
-        if not (need_x or need_delta):
-            return None, op.gradients(grad, x, mean, (False, need_mean))[1], None
-        kernels = self.kernels((x, op.in_dim), (grad, op.out_dim))
+        """Of x, W̄, the bias and ΔŴ, where needed."""
+        op, lifted, (need_x, need_mean, need_bias, need_delta) = self.op, self.lifted, needs
+        flips = need_x or need_delta
+        kernels = self.kernels((x, op.in_dim), (grad, op.out_dim)) if flips else None
         if kernels is None:
-            return self.gradients_by_pieces(grad, x, mean, delta, seed, needs)
-        flip_drawn, add_flipped = kernels
-        flipped = flip_drawn(grad, self.signs, seed, op.r_dim, op.out_dim)
+            dbias = self.bias_gradient(grad) if need_bias else None
+            if flips:
+                dx, dmean, ddelta = self._by_pieces(grad, x, mean, delta, seed, (need_x, need_mean, need_delta))
+                return dx, dmean, dbias, ddelta
+            return None, op.gradients(grad, x, mean, (False, need_mean))[1], dbias, None
+        flip_drawn, add_flipped, flip_and_sum = kernels
+        whose = self.signs, seed, op.r_dim, op.out_dim
+        flipped, dbias = flip_and_sum(grad, *whose) if need_bias else (flip_drawn(grad, *whose), None)
         twice = chosen("multiply_twice", grad, self.signs, lifted, required=False) if need_x else None
         alone = need_x and twice is None
         dx, dmean = op.gradients(grad, x, mean, (alone, need_mean))
@@ -112,11 +117,12 @@ class Spec:
             dx = twice(grad, flipped, mean.T, delta.T, None, self.signs, seed, op.s_dim)
         elif dx is not None:
             dx = add_flipped(dx, dp, self.signs, seed, op.s_dim, op.in_dim)
-        return dx, dmean, ddelta
+        return dx, dmean, dbias, ddelta
 
-    def gradients_by_pieces(
-        self, grad: Tensor, x: Tensor, mean: Tensor, delta: Tensor, seed: Tensor, needs: Needs
-    ) -> Gradients:
+    def _by_pieces(
+        self, grad: Tensor, x: Tensor, mean: Tensor, delta: Tensor, seed: Tensor, needs: tuple[bool, bool, bool]
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Of x, W̄ and ΔŴ."""
         op, (need_x, need_mean, need_delta) = self.op, needs
         dx = torch.empty_like(x) if need_x else None
         dmean = ddelta = None

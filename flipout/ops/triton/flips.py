@@ -17,6 +17,7 @@ from ..base import flip
 from .base import fits, index_type, real_type, side_by_side
 from .launch import Launch
 from .random import halved, philox
+from .sums import flip_and_sum
 
 _BLOCKS = 16  # Philox outputs in one program
 _ROUNDS, _BLOCK = tl.constexpr(ROUNDS), tl.constexpr(BLOCK)
@@ -142,5 +143,5 @@ def _fits(x: Tensor, signs: Signs, dim: int) -> bool:
     return whole and fits(x, x.dtype) and side_by_side(x, dim)
 
 
-register("flips", (flip_drawn, add_flipped), _fits)
+register("flips", (flip_drawn, add_flipped, flip_and_sum), _fits)
 register("add_vectors", add_vectors, _fits)

@@ -83,11 +83,12 @@ def test_gradients_of_vmapped_draws_agree() -> None:
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda d: type(d).__name__)
 def test_parameters_that_lie_in_memory_in_other_ways(distribution: flipout.Distribution, layout: str) -> None:
     torch.manual_seed(0)
-    layer = nn.Linear(16, 8)
-    layer.weight = nn.Parameter(torch.randn(16, 8).T if layout == "transposed" else torch.randn(8, 32)[:, ::2])
-    layer.bias = nn.Parameter(torch.randn(16)[::2])
     half = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32  # which both products in one launch are for
-    model = flipout.perturb(layer.to(DEVICE, half), distribution, where="weight")
+    layer = nn.Linear(16, 8, device=DEVICE, dtype=half)
+    wide = torch.randn(8, 32).to(DEVICE, half)  # a copy to another device or dtype closes gaps
+    layer.weight = nn.Parameter(wide[:, :16].T.contiguous().T if layout == "transposed" else wide[:, ::2])
+    layer.bias = nn.Parameter(wide[0, ::4])
+    model = flipout.perturb(layer, distribution, where="weight")
     assert not model.weight.is_contiguous()
     x = torch.randn(5, 16).to(DEVICE, half)
     made, expected = (results(model, x, backend) for backend in ("triton", "eager"))

@@ -5,9 +5,10 @@ from importlib import import_module
 import pytest
 import torch
 
+from flipout.perturbation import Signs
 from tests.ops.triton.kernels import DEVICE, MARKS
 
-sums = import_module("flipout.ops.triton.sums")
+sums, flips = (import_module(f"flipout.ops.triton.{name}") for name in ("sums", "flips"))
 pytestmark = MARKS
 ROOM = {torch.float64: 2.0**-45, torch.float32: 2.0**-18, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-6}
 
@@ -34,3 +35,25 @@ def test_real_sizes(shape: tuple[int, int]) -> None:
     x = torch.randn(shape, device=DEVICE, dtype=torch.bfloat16)
     truth = x.double().sum(0)
     torch.testing.assert_close(sums.sum_rows(x, -1).double(), truth, rtol=2.0**-7, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ROOM, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (33, 128), (200, 130), (6, 4, 257), (2, 3, 8, 5)], ids=str)
+@pytest.mark.parametrize(("over", "antithetic"), [(0, False), (0, True), (1, True)])
+def test_flipped_beside_their_sums(shape: tuple[int, ...], dtype: torch.dtype, over: int, antithetic: bool) -> None:
+    """To the bit what flips give; sums of few rows may be made in tiles of another size."""
+    x = torch.randn(shape, dtype=torch.float64).to(DEVICE, dtype)
+    signs, seed = Signs(2**63 + 5, 2**32 - 2, shape[0], antithetic), torch.tensor(-3, device=DEVICE)
+    flipped, total = sums.flip_and_sum(x, signs, seed, over, -1)
+    assert torch.equal(flipped, flips.flip_drawn(x, signs, seed, over, -1))
+    truth = x.double().flatten(0, -2).sum(0)
+    torch.testing.assert_close(total.double(), truth, rtol=ROOM[dtype], atol=ROOM[dtype] * 8)
+    assert shape == (1, 1) or not torch.equal(flipped, x)
+
+
+def test_flipped_channels_beside_their_sums() -> None:
+    x = torch.randn(4, 6, 5, 3).to(DEVICE).to(memory_format=torch.channels_last)
+    signs, seed = Signs(1, 0, 2, False), torch.tensor(7, device=DEVICE)
+    flipped, total = sums.flip_and_sum(x, signs, seed, 0, 1)
+    assert torch.equal(flipped, flips.flip_drawn(x, signs, seed, 0, 1))
+    torch.testing.assert_close(total, x.sum((0, 2, 3)))
