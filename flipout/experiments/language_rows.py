@@ -32,6 +32,7 @@ class Row:
     weights: tuple[str, ...] = ("hh",)  # under the noise
     tied: bool = False
     reading: bool = False  # another one of what the paper leaves open in a row
+    share: float = 1.0  # of the epochs
 
     @property
     def quoted(self) -> tuple[float, float] | None:
@@ -55,13 +56,27 @@ class Row:
 
 GAUSS, HALF = flipout.MultiplicativeGaussian(1.0), flipout.DropConnect(0.5)
 
+_PLAIN, _UPDATES = (1.468, 1.423), (1.337, 1.300)
+_DROPPED = partial(rival.RecurrentDropoutLSTM, p=0.25)
+_QUARTER = {"reading": True, "share": 0.25}
+
 CHARACTERS = (
     Row("flipout", "Mult. Gauss + flipout", (1.256, 1.227), noise=GAUSS, scheme="flipout"),
     Row("shared", "Mult. Gauss (σ = 1)", (1.257, 1.230), noise=GAUSS),
-    Row("unregularised", "unregularised LSTM", (1.468, 1.423)),
+    Row("unregularised", "unregularised LSTM", _PLAIN),
     Row("gal", "Gal (2016)", (1.277, 1.245), lstm=partial(rival.VariationalLSTM, p_input=0.0, p_hidden=0.25)),
     Row("zoneout", "zoneout (2016)", (1.306, 1.270), lstm=partial(rival.ZoneoutLSTM, zoneout_h=0.05, zoneout_c=0.5)),
-    Row("semeniuta", "Semeniuta (2016)", (1.337, 1.300), lstm=partial(rival.RecurrentDropoutLSTM, p=0.25)),
+    Row("semeniuta", "Semeniuta (2016)", _UPDATES, lstm=_DROPPED),
+    Row("semeniuta-state", "Semeniuta, of cell states", _UPDATES, lstm=partial(_DROPPED, on="state"), reading=True),
+    Row(
+        "semeniuta-windows",
+        "Semeniuta, a mask for a window",
+        _UPDATES,
+        lstm=partial(_DROPPED, per_step=False),
+        reading=True,
+    ),
+    Row("semeniuta-short", "Semeniuta, a quarter of the epochs", _UPDATES, lstm=_DROPPED, **_QUARTER),
+    Row("unregularised-short", "unregularised LSTM, a quarter of the epochs", _PLAIN, **_QUARTER),
 )
 
 _WD = Dropout(words=0.1, inputs=0.4, between=0.3, outputs=0.4)

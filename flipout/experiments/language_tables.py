@@ -54,10 +54,8 @@ class LanguageConfig(Config):
             raise InvalidArgument(f"rows={self.rows}, seeds={self.seeds}: give each once.")
 
     def training_of(self, row: Row) -> LanguageTraining:
-        schedule = self.training.schedule
-        if not row.noisy:
-            return self.training
-        return replace(self.training, schedule=replace(schedule, epochs=round(self.longer * schedule.epochs)))
+        schedule, times = self.training.schedule, row.share * (self.longer if row.noisy else 1)
+        return replace(self.training, schedule=replace(schedule, epochs=max(round(times * schedule.epochs), 1)))
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ class Cell(ABC):
 @dataclass(frozen=True)
 class LSTM(Cell):
     """c may be wider than the rest: half precision would lose what it adds up over time. `update` may change the
-    candidate g before it enters c."""
+    candidate g before it enters c, and `keep` the c that is made of it."""
 
     update: Callable[[Tensor], Tensor] | None = None
+    keep: Callable[[Tensor], Tensor] | None = None
     gates = 4
     adds = True
 
@@ -41,6 +42,8 @@ class LSTM(Cell):
         if self.update is not None:
             g = self.update(g)
         c = f.sigmoid() * state[1] + i.sigmoid() * g
+        if self.keep is not None:
+            c = self.keep(c)
         return (o.sigmoid() * c.tanh()).to(x.dtype), c
 
 

@@ -28,18 +28,19 @@ class Rules:
     x: Tensor | None = None  # factor of the inputs (N, time, features)
     h: Tensor | None = None  # factor of the last h (N, width), before W_hh
     g: Product | None = None  # of the candidate (N, hidden_size), called once a step
+    c: Product | None = None  # of the c made, of which h is made, likewise
     state: StateRule | None = None  # from the state made and the last one, called once a step
 
 
 class Masked:
-    """g times a mask for each step, (time or 1, N, hidden_size): a rule that kernels know."""
+    """g or c times a mask for each step, (time or 1, N, hidden_size): a rule that kernels know."""
 
     def __init__(self, masks: Tensor, times: int) -> None:
         self.masks = masks
         self._steps = iter(masks.expand(times, *masks.shape[1:]).unbind(0))
 
-    def __call__(self, g: Tensor) -> Tensor:
-        return g * next(self._steps)
+    def __call__(self, part: Tensor) -> Tensor:
+        return part * next(self._steps)
 
 
 class Zoned:
@@ -109,14 +110,14 @@ class RegularizedLSTM(nn.LSTM, ABC):
         kernel = chosen("ruled_lstm", gates, gates.dtype, required=False) if known and not transformed() else None
         if kernel is not None:
             kept = (rules.state.h, rules.state.c) if isinstance(rules.state, Zoned) else (None, None)
-            update = rules.g.masks if isinstance(rules.g, Masked) else None
+            masks = [rule.masks if isinstance(rule, Masked) else None for rule in (rules.g, rules.c)]
             both = gates if collected or b_hh is None else gates + b_hh.to(gates.dtype)
-            y, *last = kernel(both, *first, w_hh, rules.h, update, *kept)
+            y, *last = kernel(both, *first, w_hh, rules.h, *masks, *kept)
             return y, tuple(last)
         if collected:
             recurrent = w_hh.detach().to(gates.dtype)
             gates: Any = _Collected.apply(gates, w_hh, fed, reverse)
-        cell, projection = LSTM(rules.g), project if self.proj_size else None
+        cell, projection = LSTM(rules.g, rules.c), project if self.proj_size else None
         if rules.state is not None:
             cell, projection = _Ruled(cell, projection, rules.state), None
         return Scan(cell, product, projection, reverse)(gates, first, alive)
@@ -151,7 +152,8 @@ class RegularizedLSTM(nn.LSTM, ABC):
 
 def _known(rules: Rules) -> bool:
     """Whether a kernel can follow them."""
-    return isinstance(rules.g, Masked | None) and isinstance(rules.state, Zoned | None)
+    masked = isinstance(rules.g, Masked | None) and isinstance(rules.c, Masked | None)
+    return masked and isinstance(rules.state, Zoned | None)
 
 
 def _collects(x: Tensor) -> bool:

@@ -14,6 +14,7 @@ from flipout.experiments import language_claims as claims
 from flipout.experiments import ptb_char, ptb_large_batch, ptb_word
 from flipout.experiments.catalogue import EXPERIMENTS
 from flipout.experiments.cli import main
+from flipout.experiments.language_rows import CHARACTERS
 from flipout.experiments.language_tables import LanguageConfig, Trained
 from flipout.experiments.results import MUST_HOLD, REPORTED, Result
 from tests.experiments.test_language_models import paper
@@ -141,6 +142,18 @@ def test_bars_of_characters_and_the_numbers_of_the_paper():
     (short,) = (check for check in cut if "is within" in check.claim)
     assert short.claim.endswith("cut short by its limit of epochs, so it does not count")
     assert not short.holds
+
+
+def test_epochs_of_rows_and_of_their_readings():
+    own = paper("ptb-char")
+    planned = {row.name: own.training_of(row).schedule.epochs for row in CHARACTERS}
+    assert planned["flipout"] == planned["shared"] == 300
+    assert {name for name, epochs in planned.items() if epochs == 15} == {"semeniuta-short", "unregularised-short"}
+    assert set(planned.values()) == {15, 60, 300}
+    bits = math.log(2)
+    some = [trained("semeniuta-short", 0, bits, 1.33 * bits, (1.0,) * epochs) for epochs in (15, 14)]
+    bars = [next(one for one in ptb_char.found(own, [row])[0] if "is within" in one.claim) for row in some]
+    assert [bar.holds for bar in bars] == [True, False]  # the second was cut short
 
 
 def test_flipout_against_wd_has_an_interval_over_seeds():

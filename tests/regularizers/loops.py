@@ -27,6 +27,7 @@ class Masks:
     x: Tensor | None = None  # factor (N, time or 1, features), by time
     h: Tensor | None = None  # factor (N, width)
     g: Tensor | None = None  # factor (steps, N, hidden_size)
+    c: Tensor | None = None  # likewise, of the c made
     zones: Sequence[Tensor] | None = None  # of h and c (steps, N, …): how much of the last value stays
 
 
@@ -91,6 +92,7 @@ class Batch:
             i, f, g, o = gates.chunk(4)
             g = g.tanh() if masks.g is None else g.tanh() * masks.g[step, n]
             new_c = f.sigmoid() * c + i.sigmoid() * g
+            new_c = new_c if masks.c is None else new_c * masks.c[step, n]
             new_h = o.sigmoid() * new_c.tanh()
             if self.lstm.proj_size:
                 new_h = weights[f"weight_hr{suffix}"] @ new_h

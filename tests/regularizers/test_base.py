@@ -17,6 +17,7 @@ KINDS: dict[str, tuple[type[RegularizedLSTM], dict[str, Any]]] = {
     "variational": (VariationalLSTM, {"p_input": 0.35, "p_hidden": 0.2}),
     "recurrent": (RecurrentDropoutLSTM, {"p": 0.3}),
     "recurrent, per sequence": (RecurrentDropoutLSTM, {"p": 0.3, "per_step": False}),
+    "recurrent, of states": (RecurrentDropoutLSTM, {"p": 0.3, "on": "state"}),
     "zoneout": (ZoneoutLSTM, {"zoneout_h": 0.05, "zoneout_c": 0.5}),
 }
 OFF = {ZarembaLSTM: {"dropout": 0}, VariationalLSTM: {"p_input": 0, "p_hidden": 0.0}}
@@ -231,5 +232,5 @@ def test_noise_on_its_weights_is_refused(kind: str) -> None:
 def test_what_they_say_of_themselves() -> None:
     assert str(make("zaremba", num_layers=2)) == "ZarembaLSTM(3, 4, num_layers=2, dropout=0.5)"
     assert str(make("variational")) == "VariationalLSTM(3, 4, p_input=0.35, p_hidden=0.2)"
-    assert str(make("recurrent")) == "RecurrentDropoutLSTM(3, 4, p=0.3, per_step=True)"
+    assert str(make("recurrent")) == "RecurrentDropoutLSTM(3, 4, p=0.3, per_step=True, on=update)"
     assert str(make("zoneout")) == "ZoneoutLSTM(3, 4, zoneout_h=0.05, zoneout_c=0.5)"

@@ -1,4 +1,4 @@
-"""RecurrentDropoutLSTM against the loop, with a mask per step and with one per sequence."""
+"""RecurrentDropoutLSTM against the loop, with a mask per step and with one per sequence, of updates and of states."""
 
 from typing import Any
 
@@ -6,21 +6,24 @@ import pytest
 import torch
 from torch import Tensor
 
+from flipout.errors import InvalidArgument
 from flipout.regularizers import RecurrentDropoutLSTM
 from tests.regularizers.loops import LENGTHS, OPTIONS, SIZES, Batch, Masks, check
 from tests.statistics import assert_mean, assert_probability
 
 
+@pytest.mark.parametrize("on", ["update", "state"])
 @pytest.mark.parametrize("per_step", [True, False])
 @pytest.mark.parametrize("form", LENGTHS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_loop(options: dict[str, Any], form: str, per_step: bool, drawn: list[Tensor]) -> None:
-    batch = Batch(RecurrentDropoutLSTM(*SIZES, p=0.4, per_step=per_step, **options).double(), form)
+def test_loop(options: dict[str, Any], form: str, per_step: bool, on: Any, drawn: list[Tensor]) -> None:
+    batch = Batch(RecurrentDropoutLSTM(*SIZES, p=0.4, per_step=per_step, on=on, **options).double(), form)
     made = batch.run()
     steps = max(batch.lengths)
     assert len(drawn) == batch.lstm.num_layers * (1 + batch.lstm.bidirectional)
     assert all(len(mask) == (steps if per_step else 1) for mask in drawn)
-    check(batch, made, batch.loop([Masks(g=mask.expand(steps, -1, -1)) for mask in drawn]))
+    masks = [mask.expand(steps, -1, -1) for mask in drawn]
+    check(batch, made, batch.loop([Masks(g=mask) if on == "update" else Masks(c=mask) for mask in masks]))
 
 
 @pytest.mark.parametrize("per_step", [True, False])
@@ -34,6 +37,19 @@ def test_masks_of_sequences_and_steps(per_step: bool, drawn: list[Tensor]) -> No
     twice = (mask[0] == 0) & (mask[-1] == 0)
     assert torch.equal(c[0] == 0, twice)
     assert_probability(int(twice.sum()), twice.numel(), 0.25**2 if per_step else 0.25)
+
+
+def test_a_state_that_is_dropped_is_forgotten(drawn: list[Tensor]) -> None:
+    lstm = RecurrentDropoutLSTM(3, 40, p=0.25, on="state")
+    y, (_, c) = lstm(torch.randn(5, 20, 3), (torch.randn(1, 20, 40), torch.randn(1, 20, 40)))
+    (mask,) = drawn
+    assert torch.equal(y == 0, mask == 0)
+    assert torch.equal(c[0] == 0, mask[-1] == 0)
+
+
+def test_what_is_dropped_has_a_name() -> None:
+    with pytest.raises(InvalidArgument, match="on='cell' given; expected one of update, state"):
+        RecurrentDropoutLSTM(3, 4, p=0.25, on="cell")  # pyright: ignore[reportArgumentType]
 
 
 def test_dropout_between_layers_is_torchs(drawn: list[Tensor]) -> None:

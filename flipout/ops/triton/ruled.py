@@ -23,8 +23,9 @@ _ELEMENTS = 256
 
 @triton.jit(do_not_specialize=["count"])
 def forward_step(
-    x, product, h, c, gates, made, y, c_next, fed, h_mask, g_mask, keep_h, keep_c, count, width, x_row,
-    MASKED_H: tl.constexpr, MASKED_G: tl.constexpr, ZONED: tl.constexpr, ELEMENTS: tl.constexpr,
+    x, product, h, c, gates, made, y, c_next, fed, h_mask, g_mask, c_mask, keep_h, keep_c, count, width, x_row,
+    MASKED_H: tl.constexpr, MASKED_G: tl.constexpr, MASKED_C: tl.constexpr, ZONED: tl.constexpr,
+    ELEMENTS: tl.constexpr,
 ):  # fmt: skip
     """The next h and c from W_ih x, W_hh h and the last; fed is h as the next product sees it."""
     e = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
@@ -42,6 +43,8 @@ def forward_step(
     last = tl.load(c + e, mask=inside, other=0)
     candidate = g * tl.load(g_mask + e, mask=inside, other=0).to(tl.float32) if MASKED_G else g
     new = f * last + i * candidate
+    if MASKED_C:
+        new *= tl.load(c_mask + e, mask=inside, other=0).to(tl.float32)
     out = o * tanh(new)
     tl.store(gates + own, pi, mask=inside)
     tl.store(gates + own + width, pf, mask=inside)
@@ -61,8 +64,9 @@ def forward_step(
 
 @triton.jit(do_not_specialize=["count"])
 def backward_step(
-    dy, product, gates, made, c, dgates, dh, dc, h_mask, g_mask, keep_h, keep_c, count, width,
-    MASKED_H: tl.constexpr, MASKED_G: tl.constexpr, ZONED: tl.constexpr, ELEMENTS: tl.constexpr,
+    dy, product, gates, made, c, dgates, dh, dc, h_mask, g_mask, c_mask, keep_h, keep_c, count, width,
+    MASKED_H: tl.constexpr, MASKED_G: tl.constexpr, MASKED_C: tl.constexpr, ZONED: tl.constexpr,
+    ELEMENTS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the gates before their activation. `product` is what comes back through W_hh; dh what passes it
     by, here and, for the step before, when this is done; dc likewise."""
@@ -88,6 +92,8 @@ def backward_step(
     o = sigmoid(tl.load(gates + own + 3 * width, mask=inside, other=0).to(tl.float32))
     flat = tanh(tl.load(made + e, mask=inside, other=0))
     down += up * o * (1 - flat * flat)
+    if MASKED_C:
+        down *= tl.load(c_mask + e, mask=inside, other=0).to(tl.float32)
     update = down * tl.load(g_mask + e, mask=inside, other=0).to(tl.float32) if MASKED_G else down
     tl.store(dgates + own, update * g * i * (1 - i), mask=inside)
     tl.store(dgates + own + width, down * tl.load(c + e, mask=inside, other=0) * f * (1 - f), mask=inside)
@@ -98,8 +104,8 @@ def backward_step(
 
 
 class RuledLSTM(torch.autograd.Function):
-    """W_ih x + b of all times (N, time, 4H), h, c, W_hh, and masks: of h before W_hh (N, H), of g (time or 1, N, H),
-    and where h and c keep their last value (time, N, H) → outputs (time, N, H), h, c."""
+    """W_ih x + b of all times (N, time, 4H), h, c, W_hh, and masks: of h before W_hh (N, H), of g and of the c made
+    (time or 1, N, H), and where h and c keep their last value (time, N, H) → outputs (time, N, H), h, c."""
 
     @staticmethod
     def forward(
@@ -110,6 +116,7 @@ class RuledLSTM(torch.autograd.Function):
         weight: Tensor,
         h_mask: Tensor | None,
         g_mask: Tensor | None,
+        c_mask: Tensor | None,
         keep_h: Tensor | None,
         keep_c: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,8 +129,8 @@ class RuledLSTM(torch.autograd.Function):
         first = h.contiguous() if h_mask is None else (h * h_mask).to(x.dtype)
         cells = made if keep_c is None else torch.empty_like(made)
         last_h, last_c, sees = h.contiguous(), c.contiguous(), first
-        how, grid = _how(h_mask, g_mask, keep_c), (-(-count * width // _ELEMENTS),)
-        masks = [_stepwise(mask, steps) for mask in (g_mask, keep_h, keep_c)]
+        how, grid = _how(h_mask, g_mask, c_mask, keep_c), (-(-count * width // _ELEMENTS),)
+        masks = [_stepwise(mask, steps) for mask in (g_mask, c_mask, keep_h, keep_c)]
         held = x if h_mask is None else h_mask.contiguous()
         with torch.cuda.device_of(x), torch.autocast(x.device.type, enabled=False):
             for t in range(steps):
@@ -135,21 +142,21 @@ class RuledLSTM(torch.autograd.Function):
                     count * width, width, x.stride(0), **how,
                 )  # fmt: skip
                 last_h, last_c, sees = y[t], cells[t], fed[t]
-        ctx.save_for_backward(first, c, weight, gates, made, cells, fed, h_mask, g_mask, keep_h, keep_c)
+        ctx.save_for_backward(first, c, weight, gates, made, cells, fed, h_mask, g_mask, c_mask, keep_h, keep_c)
         return y, y[-1].clone(), cells[-1].clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward(*RULED)
-        first, c, weight, gates, made, cells, fed, h_mask, g_mask, keep_h, keep_c = ctx.saved_tensors
+        first, c, weight, gates, made, cells, fed, h_mask, g_mask, c_mask, keep_h, keep_c = ctx.saved_tensors
         dy, dh, dc = grads
         steps, count, width = made.shape
         recurrent, dy = weight.to(gates.dtype), dy.contiguous()
         dh = dh.to(made.dtype, memory_format=torch.contiguous_format, copy=True)
         dc = dc.to(made.dtype, memory_format=torch.contiguous_format, copy=True)
         dgates, product = torch.empty_like(gates), gates.new_zeros(count, width)
-        how, grid = _how(h_mask, g_mask, keep_c), (-(-count * width // _ELEMENTS),)
-        masks = [_stepwise(mask, steps) for mask in (g_mask, keep_h, keep_c)]
+        how, grid = _how(h_mask, g_mask, c_mask, keep_c), (-(-count * width // _ELEMENTS),)
+        masks = [_stepwise(mask, steps) for mask in (g_mask, c_mask, keep_h, keep_c)]
         held = dy if h_mask is None else h_mask.contiguous()
         c = c.contiguous()
         with torch.cuda.device_of(dy), torch.autocast(dy.device.type, enabled=False):
@@ -166,12 +173,13 @@ class RuledLSTM(torch.autograd.Function):
             needs = (False, ctx.needs_input_grad[3])
             _, dweight = Linear(width, 4 * width).gradients(dgates, before, recurrent, needs)
         dweight = None if dweight is None else dweight.to(weight.dtype)
-        return dgates.transpose(0, 1), dh.to(first.dtype), dc, dweight, None, None, None, None
+        return dgates.transpose(0, 1), dh.to(first.dtype), dc, dweight, None, None, None, None, None
 
 
-def _how(h_mask: Tensor | None, g_mask: Tensor | None, keep_c: Tensor | None) -> dict[str, Any]:
-    masked = {"MASKED_H": h_mask is not None, "MASKED_G": g_mask is not None, "ZONED": keep_c is not None}
-    return {**masked, "ELEMENTS": _ELEMENTS}
+def _how(*masks: Tensor | None) -> dict[str, Any]:
+    """Of h, g and c, and where c keeps its last value."""
+    named = zip(("MASKED_H", "MASKED_G", "MASKED_C", "ZONED"), masks, strict=True)
+    return {**{name: mask is not None for name, mask in named}, "ELEMENTS": _ELEMENTS}
 
 
 def _stepwise(mask: Tensor | None, steps: int) -> Tensor | None:

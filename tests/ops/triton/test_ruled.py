@@ -16,6 +16,7 @@ KINDS: dict[str, tuple[type[RegularizedLSTM], dict[str, Any]]] = {
     "variational": (VariationalLSTM, {"p_input": 0.35, "p_hidden": 0.2}),
     "recurrent": (RecurrentDropoutLSTM, {"p": 0.3}),
     "recurrent, per sequence": (RecurrentDropoutLSTM, {"p": 0.3, "per_step": False}),
+    "recurrent, of states": (RecurrentDropoutLSTM, {"p": 0.3, "on": "state"}),
     "zoneout": (ZoneoutLSTM, {"zoneout_h": 0.2, "zoneout_c": 0.5}),
 }
 
