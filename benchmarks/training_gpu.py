@@ -15,7 +15,7 @@ from flipout.experiments.networks import convgg
 from flipout.ops.triton.flips import add_flipped, flip_drawn
 from flipout.ops.triton.quantise import largest, quantise
 from flipout.ops.triton.streams import scaled_noise
-from flipout.ops.triton.sums import sum_rows
+from flipout.ops.triton.sums import flip_and_sum, sum_rows
 from flipout.perturbation import Signs
 
 from .record import Row, interleaved, rows
@@ -111,6 +111,7 @@ def _kernels(examples: int, width: int) -> Iterator[Row]:
         "add flipped": lambda: add_flipped(y, x, signs, start, 0, -1),
         "noise": lambda: scaled_noise(start, spread, tuple(x.shape), "normal", KIND, KIND),
         "sum rows": lambda: sum_rows(x, -1),
+        "flip and sum rows": lambda: flip_and_sum(x, signs, start, 0, -1),
         "largest": lambda: largest(x),
         "to FP8, and turned": lambda: quantise(x, scale, (signs, start, 1), True, True),
     }

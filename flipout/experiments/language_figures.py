@@ -10,12 +10,27 @@ from flipout.variance.figures import COLOURS
 from .language_claims import Rows
 from .language_rows import Row
 
-_OTHERS = ("#2e8b57", "#7a7a7a", "#b8860b", "#8a4fbf", "#17a2b8", "#d4689a", "#5b3a29")
+_OTHERS = ("#2e8b57", "#7a7a7a", "#b8860b", "#17a2b8", "#8a4fbf")
+_READINGS = (":", "--", "-.")
 
 
 def _colour(row: Row) -> str | None:
     """That of its scheme, where it has weight noise."""
     return COLOURS[row.scheme] if row.noisy else None
+
+
+def _lines(table: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    """Colour and style of each row. Readings have the colour of the row whose name theirs begin with."""
+    others = [row.name for row in table if not (row.noisy or row.reading)]
+    colours, readings = dict(zip(others, _OTHERS, strict=False)), [row.name for row in table if row.reading]
+    both = any(not row.tied for row in table)
+    return {
+        row.name: (
+            _colour(row) or colours[row.name.partition("-")[0]],
+            _READINGS[readings.index(row.name) % len(_READINGS)] if row.reading else "--" if row.tied and both else "-",
+        )
+        for row in table
+    }
 
 
 def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
@@ -25,17 +40,17 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
 
     made = Figure(figsize=(9.0, 4.2), layout="constrained")
     training, valid = made.subplots(1, 2)
-    others = iter(_OTHERS * 2)
+    lines = _lines(rows.table)
     for row in rows.there:
-        own = _colour(row) or next(others)
+        colour, style = lines[row.name]
         for axes, column in ((training, "train"), (valid, "valid")):
             for number, one in enumerate(rows.of(row.name)):
                 values = [rows.unit.of(epoch[column]) for epoch in one.history if epoch[column] is not None]
                 axes.plot(
                     range(1, len(values) + 1),
                     values,
-                    "--" if row.tied and any(not other.tied for other in rows.table) else "-",
-                    color=own,
+                    ls=style,
+                    color=colour,
                     lw=1.2,
                     label=row.title if number == 0 else None,
                 )
