@@ -166,6 +166,8 @@ def generate(arguments: Sequence[str]) -> int:
     made = texts(options.run, options.row, options.model, options.draws, options.writing)
     for weights, text in made.items():
         print(f"--- {options.row}, {weights}\n{text}\n")
+    if options.draws and len(made) == 1:
+        print(f"(Row {options.row} has no noise on its weights: nothing to draw.)")
     return 0
 
 

@@ -68,8 +68,7 @@ def numbers(rows: Rows) -> tuple[dict[str, Number], dict[str, Number]]:
         for place, split in enumerate(("valid", "test")):
             name = f"{row.title}: {'validation' if split == 'valid' else 'test'} {rows.unit.name}"
             ours[name] = spread(list(rows.values(row.name, split).values()))
-            if row.quoted is not None:
-                paper[name] = row.quoted[place]
+            paper[name] = "–" if row.quoted is None else row.quoted[place]
     for row in rows.there:
         some = rows.of(row.name)
         ours[f"{row.title}: test {rows.unit.name} of windows from a zero state"] = rows.mean(row.name, "cold")

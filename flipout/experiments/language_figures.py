@@ -56,7 +56,11 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
                 )
     training.set(title="training, under the noise", xlabel="epoch", ylabel=rows.unit.name, yscale="log")
     valid.set(title="validation, mean weights", xlabel="epoch", yscale="log")
+    lengths = [len(one.history) for one in rows.trained]
     for axes in (training, valid):
+        if max(lengths) > _LONGER * min(lengths):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.0, 0.5)))
     made.legend(*valid.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
@@ -64,6 +68,7 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     return {"curves": (caption, made)}
 
 
+_LONGER = 8  # times as many epochs: beyond it the shorter lines would be specks
 _FAR = 1.25  # times: beyond it the axis is cut
 
 
@@ -76,17 +81,21 @@ def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     if not there:
         return {}
     own = [list(rows.values(row.name, "test").values()) for row in there]
-    spans = _spans([*chain.from_iterable(own), *(row.quoted[1] for row in there if row.quoted is not None)])
+    points = [*chain.from_iterable(own), *(row.quoted[1] for row in there if row.quoted is not None)]
+    spans = _spans(points)
     made = Figure(figsize=(6.0, 0.9 + 0.32 * len(there)), layout="constrained")
-    across = made.subplots(1, len(spans), sharey=True, width_ratios=[6, 1][: len(spans)], squeeze=False)[0]
+    far = sum(point >= spans[-1][0] for point in points) / len(points) if len(spans) > 1 else 0.0
+    widths = [1.0, min(max(far, 1 / 7), 1 / 2)][: len(spans)]
+    across = made.subplots(1, len(spans), sharey=True, width_ratios=widths, squeeze=False)[0]
     for axes, (low, high) in zip(across, spans, strict=True):
         for place, (row, values) in enumerate(zip(there, own, strict=True)):
             if row.quoted is not None:
                 axes.plot(row.quoted[1], place, "x", color="black", ms=7)
             axes.plot(values, [place] * len(values), "o", color=_colour(row) or "#555555", ms=6, alpha=0.8)
-        room = 0.04 * (high - low) if high > low and axes is across[0] else 0.02 * high
+        room = 0.04 * (high - low) if high > low and axes is across[0] else max(0.02 * high, 0.15 * (high - low))
         axes.set(xlim=(low - room, high + room), ylim=(-0.6, len(there) - 0.4))
-        axes.xaxis.set_major_locator(MaxNLocator(8) if axes is across[0] else FixedLocator([float(f"{high:.3g}")]))
+        ends = sorted({float(f"{end:.3g}") for end in (low, high)})
+        axes.xaxis.set_major_locator(MaxNLocator(8) if axes is across[0] else FixedLocator(ends))
         axes.xaxis.set_major_formatter("{x:.4g}")
         axes.grid(axis="x", lw=0.3)
         if axes is not across[-1]:

@@ -130,6 +130,8 @@ class Table:
         pairs = [(name, seed) for seed in config.seeds for name in config.rows]
         waiting = deque(pair for pair in pairs if ".".join(map(str, pair)) not in run.finished())
         active: list[Trainer] = []
+        if waiting:
+            run.progress.say("After each epoch: training / validation loss in nats a token (seconds for each)")
         while waiting or active:
             while waiting and len(active) < config.side_by_side:
                 name, seed = waiting.popleft()

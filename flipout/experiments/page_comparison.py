@@ -42,10 +42,7 @@ def comparison(runs: Sequence[Finished]) -> str:
 
 
 def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
-    facts = [
-        {**flat(run.config), **flat({k: v for k, v in run.environment.items() if k != "sessions"}, "environment.")}
-        for run in runs
-    ]
+    facts = [{**flat(run.config), **flat(run.facts, "environment.")} for run in runs]
     differ = [key for key in _keys(facts) if any(own.get(key, _ABSENT) != facts[0].get(key, _ABSENT) for own in facts)]
     rows = [Row(key, re.sub(r"([._])", r"\1<wbr>", escape(key)), _cells(facts, key, setting)) for key in differ]
     return table("wide", "Settings in which they differ", [Column("setting", "head"), *columns], rows, "setting")
@@ -65,18 +62,23 @@ def _numbers(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
 
 
 def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
-    checks = [{check.claim: check for check in theory_first(run.result.checks)} for run in runs]
-    known = {check.claim: check for own in checks for check in own.values()}
+    checks = [{_claimed(check): check for check in theory_first(run.result.checks)} for run in runs]
+    known = {claim: check for own in checks for claim, check in own.items()}
     rows = [
         Row(
             claim,
             escape(claim),
             [escape(known[claim].kind.replace("_", " ")), *_cells(checks, claim, _check)],
         )
-        for claim in (check.claim for check in theory_first(known.values()))
+        for claim in map(_claimed, theory_first(known.values()))
     ]
     columns = [Column("claim", "head"), Column("kind"), *columns]
     return table("wide", "Checks of these runs", columns, rows, "check")
+
+
+def _claimed(check: Check) -> str:
+    """Without what is remarked on the run that it is of, such as its number of seeds."""
+    return check.claim.partition("; ")[0]
 
 
 def _check(check: Check) -> str:

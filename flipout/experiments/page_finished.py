@@ -35,6 +35,14 @@ class Finished:
         return self.environment["device"]
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """The environment, with the commits of all its sessions."""
+        one = {key: value for key, value in self.environment.items() if key != "sessions"}
+        last = one.get("commit")
+        commits = dict.fromkeys(session.get("commit", last) for session in self.environment["sessions"])
+        return {**one, "commit": ", ".join(map(str, commits)) if len(commits) > 1 else next(iter(commits), last)}
+
+    @property
     def own_name(self) -> str:
         """Its name, where that says more than the experiment and the preset; else empty."""
         experiment, preset = self.result.experiment, self.result.preset

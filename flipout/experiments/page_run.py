@@ -129,13 +129,11 @@ def _figure_id(run: Finished, name: str) -> str:
 
 def _environment(run: Finished) -> str:
     sessions = run.environment["sessions"]
-    commits = dict.fromkeys(one.get("commit", run.environment.get("commit")) for one in sessions)
     stopped = "" if sessions[-1].get("finished", True) else " The last was stopped: what it added is not in here."
-    facts = {**run.environment, "commit": ", ".join(map(str, commits)) if len(commits) > 1 else next(iter(commits))}
     day = f'<time datetime="{run.started.isoformat()}">{run.started:%Y-%m-%d}</time>'
     return f"""<h3>Environment and cost</h3>
 <p>{escape(_cost(run))}, in {count(len(sessions), "session")}; started on {day}.{stopped}</p>
-{_terms({key: value for key, value in facts.items() if key not in ("device", "sessions")})}"""
+{_terms({key: value for key, value in run.facts.items() if key != "device"})}"""
 
 
 def _terms(facts: Mapping[str, Any]) -> str:

@@ -247,7 +247,8 @@ def opened(
         elif choices:
             write_whole(folder / CONFIG, to_json(_added(_read(folder / CONFIG), settings, choices)))
         past = folder / ENVIRONMENT
-        sessions = _read(past)["sessions"] if past.exists() else []
+        held = _read(past) if past.exists() else {"sessions": []}
+        sessions = [{"commit": held["commit"], **one} if "commit" in held else one for one in held["sessions"]]
         here = environment(device)
         began = datetime.now(UTC).isoformat(timespec="seconds")
         now = {"started": began, "seconds": 0.0, "commit": here["commit"], "finished": False}

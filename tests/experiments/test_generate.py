@@ -42,7 +42,9 @@ def test_text_at_the_mean_and_under_draws(folder, capsys):
 
 def test_rows_without_weight_noise_have_only_a_mean(folder, capsys):
     assert main(["generate", str(folder), "--row", "unregularised", "--length", "5"]) == 0
-    assert list(written(capsys)) == ["unregularised, mean"]
+    made = written(capsys)
+    assert list(made) == ["unregularised, mean"]
+    assert made["unregularised, mean"].endswith("(Row unregularised has no noise on its weights: nothing to draw.)\n")
 
 
 @pytest.mark.parametrize(

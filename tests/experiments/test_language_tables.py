@@ -162,13 +162,14 @@ def test_flipout_against_wd_has_an_interval_over_seeds():
         for name, value in (("wd-flipout", 78.0), ("wd", 80.0), ("wd-flipout-tied", 74.5), ("wd-tied", 74.0))
         for seed in range(3)
     ]
-    checks, ours, _ = ptb_word.found(paper("ptb-word"), some)
+    checks, ours, theirs = ptb_word.found(paper("ptb-word"), some)
     untied, tied = (check for check in checks if "below WD on the test text" in check.claim)
     assert (untied.value, untied.holds, tied.holds) == (pytest.approx(-2.0), True, False)
     assert untied.interval == pytest.approx((-2.0, -2.0))
     bars = {check.claim: check.holds for check in checks if "at most" in check.claim and "perplexity" in check.claim}
     assert sorted(bars.values()) == [False, True]
     assert ours["WD + flipout: test perplexity"] == "75 ± 0.58 (3 seeds)"
+    assert (theirs["WD + flipout: test perplexity"], theirs["WD (2017), tied: test perplexity"]) == (73.2, "–")
     assert "tokens/s" in str(ours["WD + flipout: seconds an epoch, tokens a second"])
     one, *_ = claims.told("x is below y", [-1.0, 1.0], lambda value, low, high: high < 0)
     assert one.claim.endswith("these seeds cannot tell it from 0")
@@ -176,12 +177,13 @@ def test_flipout_against_wd_has_an_interval_over_seeds():
 
 def test_curves_of_large_batches_are_compared_by_epochs():
     some = [trained("wd-flipout", 0, 4.0, 4.0, (6.0, 5.0, 4.0)), trained("wd", 0, 4.0, 4.0, (6.0, 5.5, 5.0))]
-    checks, ours, _ = ptb_large_batch.found(paper("ptb-large-batch"), some)
+    checks, ours, theirs = ptb_large_batch.found(paper("ptb-large-batch"), some)
     lower, fewer = (check for check in checks if check.kind == REPORTED)
     assert (lower.value, lower.holds) == (-1.0, True)
     assert (fewer.value, fewer.interval, fewer.holds) == (1.5, None, True)
     assert fewer.claim.endswith("one seed, so no interval")
     assert ours["WD + flipout: training perplexity at the end"] == pytest.approx(math.exp(4))
+    assert theirs["WD + flipout: training perplexity at the end"] == theirs["WD: test perplexity"] == "–"
 
 
 @pytest.mark.parametrize("name", ["ptb-char", "ptb-word", "ptb-large-batch"])

@@ -1,5 +1,6 @@
 """Runs of one experiment side by side on the report page."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def cells(parsed: Parsed, section: dict[str, Any]) -> list[list[list[str]]]:
 
 
 def test_settings_that_differ_numbers_and_checks_stand_side_by_side(tmp_path):
-    bare = Check(CHECKS[0].claim, "reported", 0.9, None, True)
+    bare = Check(f"{CHECKS[0].claim}; one seed, so no interval", "reported", 0.9, None, True)
     folders = [
         finished(
             tmp_path / "first",
@@ -67,6 +68,19 @@ def test_settings_that_differ_numbers_and_checks_stand_side_by_side(tmp_path):
     for table in parsed.all("table", inside=section):
         assert [link["href"][1:] for link in parsed.all("a", inside=table)] == anchors
     assert f"#{section['id']}" in [link["href"] for link in parsed.all("a", inside=parsed.all("nav")[0])]
+
+
+def test_commits_of_all_sessions_are_told_apart(tmp_path):
+    folders = [finished(tmp_path / name, "x") for name in ("a", "b")]
+    for folder, commits in zip(folders, (("abc", "def"), ("def", "def")), strict=True):
+        path = folder / "environment.json"
+        held = json.loads(path.read_text())
+        for session, commit in zip(held["sessions"], commits, strict=True):
+            session["commit"] = commit
+        path.write_text(json.dumps({**held, "commit": "def"}))
+    write_page(folders, tmp_path / "report.html")
+    parsed, (section,) = compared(tmp_path / "report.html")
+    assert cells(parsed, section)[0][1:] == [["environment.commit", "abc, def", "def"]]
 
 
 def test_only_different_runs_of_one_experiment_are_compared(tmp_path):

@@ -338,3 +338,10 @@ def test_each_session_says_its_commit(tmp_path: Path, monkeypatch: pytest.Monkey
         with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
             run.piece(commit, lambda: 1)
     assert [one["commit"] for one in sessions(tmp_path)] == ["abc", "def"]
+    path = tmp_path / "environment.json"
+    held = json.loads(path.read_text())
+    del held["sessions"][0]["commit"], held["sessions"][1]["commit"]  # as runs of an early version have it
+    path.write_text(json.dumps({**held, "commit": "old"}))
+    with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
+        run.piece("last", lambda: 1)
+    assert [one["commit"] for one in sessions(tmp_path)] == ["old", "old", "def"]
