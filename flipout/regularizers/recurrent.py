@@ -1,4 +1,4 @@
-"""Recurrent dropout of the cell's update (Semeniuta, Severyn and Barth, 2016), or of its state (Moon et al., 2015)."""
+"""Recurrent dropout of the cell's update (Semeniuta, Severyn and Barth, 2016), or of its state."""
 
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,7 @@ On = Literal["update", "state"]
 class RecurrentDropoutLSTM(RegularizedLSTM):
     """c_t = f ∘ c_{t−1} + i ∘ (d_t ∘ g): a mask for every time step, or with `per_step=False` one per sequence.
 
-    With `on="state"` it is c_t = d_t ∘ (f ∘ c_{t−1} + i ∘ g), which forgets what it drops.
+    With `on="state"` it is c_t = d_t ∘ (f ∘ c_{t−1} + i ∘ g), which forgets what it drops, by a mask for every step alone.
     """
 
     probabilities = ("p",)
@@ -25,6 +25,11 @@ class RecurrentDropoutLSTM(RegularizedLSTM):
         super().__init__(*args, **kwargs)
         if on not in get_args(On):
             raise InvalidArgument(f"RecurrentDropoutLSTM: on={on!r} given; expected one of {', '.join(get_args(On))}.")
+        if on == "state" and not per_step:
+            raise InvalidArgument(
+                "RecurrentDropoutLSTM: on='state' with per_step=False given, whose units would grow by 1 / (1 − p) at "
+                "every step; expected a mask for each step. Use VariationalLSTM for one mask of h a sequence."
+            )
         (self.p,), self.per_step, self.on = probabilities(self, p=p), per_step, on
 
     def rules(self, x: Tensor, state: State) -> Rules:

@@ -12,11 +12,10 @@ from tests.regularizers.loops import LENGTHS, OPTIONS, SIZES, Batch, Masks, chec
 from tests.statistics import assert_mean, assert_probability
 
 
-@pytest.mark.parametrize("on", ["update", "state"])
-@pytest.mark.parametrize("per_step", [True, False])
+@pytest.mark.parametrize(("on", "per_step"), [("update", True), ("update", False), ("state", True)])
 @pytest.mark.parametrize("form", LENGTHS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_loop(options: dict[str, Any], form: str, per_step: bool, on: Any, drawn: list[Tensor]) -> None:
+def test_loop(options: dict[str, Any], form: str, on: Any, per_step: bool, drawn: list[Tensor]) -> None:
     batch = Batch(RecurrentDropoutLSTM(*SIZES, p=0.4, per_step=per_step, on=on, **options).double(), form)
     made = batch.run()
     steps = max(batch.lengths)
@@ -45,6 +44,18 @@ def test_a_state_that_is_dropped_is_forgotten(drawn: list[Tensor]) -> None:
     (mask,) = drawn
     assert torch.equal(y == 0, mask == 0)
     assert torch.equal(c[0] == 0, mask[-1] == 0)
+
+
+def test_states_under_masks_of_their_steps_stay_finite() -> None:
+    lstm = RecurrentDropoutLSTM(3, 8, p=0.5, on="state")
+    with torch.no_grad():
+        lstm.get_parameter("bias_ih_l0")[8:16] += 1
+    y, (_, c) = lstm(torch.randn(1000, 4, 3))
+    y.sum().backward()
+    assert c.abs().max() < 1e4
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in lstm.parameters())
+    with pytest.raises(InvalidArgument, match="would grow by 1 / .* at every step; expected a mask for each step"):
+        RecurrentDropoutLSTM(3, 8, p=0.5, per_step=False, on="state")
 
 
 def test_what_is_dropped_has_a_name() -> None:
