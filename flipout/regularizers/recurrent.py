@@ -15,7 +15,7 @@ On = Literal["update", "state"]
 class RecurrentDropoutLSTM(RegularizedLSTM):
     """c_t = f ∘ c_{t−1} + i ∘ (d_t ∘ g): a mask for every time step, or with `per_step=False` one per sequence.
 
-    With `on="state"` it is c_t = d_t ∘ (f ∘ c_{t−1} + i ∘ g), which forgets what it drops, by a mask for every step alone.
+    With `on="state"` it is c_t = d_t ∘ (f ∘ c_{t−1} + i ∘ g), which forgets what it drops; with a mask per step alone.
     """
 
     probabilities = ("p",)
