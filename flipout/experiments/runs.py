@@ -242,6 +242,9 @@ def opened(
     with alone(folder):
         _check(folder, settings, resume, choices)  # again: another process may have been here just before
         new = not (folder / CONFIG).exists()
+        there = [path for path in (folder / CONFIG, folder / ENVIRONMENT) if path.exists()]
+        before = {path: path.read_text(encoding="utf-8") for path in there}
+        had, failed = _pieces(folder), False
         if new:
             write_whole(folder / CONFIG, to_json(settings))
         elif choices:
@@ -262,17 +265,26 @@ def opened(
             finally:
                 run.settle()
         except Exception:
-            if new and not any((folder / "pieces").glob("*")):  # nothing to go on with
+            failed = _pieces(folder) == had  # and left nothing to go on with
+            if failed and new:
                 for name in (ENVIRONMENT, METRICS, CONFIG, LOCK):
                     (folder / name).unlink(missing_ok=True)
                 with suppress(OSError):
                     folder.rmdir()
+            elif failed:
+                for path, text in before.items():
+                    write_whole(path, text)
             raise
         finally:
-            if (folder / CONFIG).exists():
+            if not failed:
                 run.spend()
             if board is not None:
                 board.close()
+
+
+def _pieces(folder: Path) -> set[tuple[str, int]]:
+    """With the moments that they were written."""
+    return {(path.name, path.stat().st_mtime_ns) for path in (folder / "pieces").rglob("*")}
 
 
 def _added(there: dict[str, Any], given: Mapping[str, Any], choices: Collection[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from flipout.errors import MissingExtra, RunError
+from flipout.errors import DataError, MissingExtra, RunError
 from flipout.experiments import runs
 from flipout.experiments.cli import main
 from flipout.experiments.progress import Progress
@@ -345,3 +345,28 @@ def test_each_session_says_its_commit(tmp_path: Path, monkeypatch: pytest.Monkey
     with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
         run.piece("last", lambda: 1)
     assert [one["commit"] for one in sessions(tmp_path)] == ["old", "old", "def"]
+
+
+def test_a_session_that_failed_before_it_made_anything_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    settings = {"seed": 0, "device": "cpu", "rows": ["a"]}
+
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def extended(made: str | None) -> None:
+        how: Any = {"resume": True, "progress": Progress(), "choices": ["rows"]}
+        with opened(tmp_path, {**settings, "rows": ["b"]}, **how) as run:
+            if made is not None:
+                run.piece(made, lambda: 1)
+            raise DataError("no data")
+
+    with opened(tmp_path, settings, resume=False, progress=Progress()) as run:
+        run.piece("a", lambda: 1)
+    before = files()
+    with pytest.raises(DataError):
+        extended(None)
+    assert files() == before
+    with pytest.raises(DataError):
+        extended("b")
+    assert json.loads((tmp_path / "config.json").read_text())["rows"] == ["a", "b"]
+    assert len(sessions(tmp_path)) == 2
