@@ -131,7 +131,7 @@ def _faster(curves: Curves, moment: int, price: float) -> Check:
 def ratio_check(claim: str, found: tuple[float, float, float], holds: bool) -> Check:
     value, low, high = found
     if math.isnan(value):
-        return Check(f"{claim}: never reached", REPORTED, None, None, False)
+        return Check(f"{claim}; never reached", REPORTED, None, None, False)
     return Check(claim, REPORTED, value, (low, high), holds)
 
 

@@ -77,8 +77,8 @@ def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
 
 
 def _claimed(check: Check) -> str:
-    """Without what is remarked on the run that it is of, such as its number of seeds."""
-    return check.claim.partition("; ")[0]
+    """Without what is remarked behind it on the run that it is of, such as its number of seeds."""
+    return re.sub(r"; [^()]*$", "", check.claim)
 
 
 def _check(check: Check) -> str:

@@ -70,6 +70,18 @@ def test_settings_that_differ_numbers_and_checks_stand_side_by_side(tmp_path):
     assert f"#{section['id']}" in [link["href"] for link in parsed.all("a", inside=parsed.all("nav")[0])]
 
 
+def test_remarks_on_a_run_are_no_part_of_a_claim_and_brackets_are(tmp_path):
+    claim = "WD + flipout is below WD (difference in perplexity; the paper: −2.51)"
+    remarks = ("; one seed, so no interval", "; these seeds cannot tell it from 0")
+    folders = [
+        finished(tmp_path / name, "x", checks=(Check(claim + remark, "reported", 0.9, None, True),))
+        for name, remark in zip("ab", remarks, strict=True)
+    ]
+    write_page(folders, tmp_path / "report.html")
+    parsed, (section,) = compared(tmp_path / "report.html")
+    assert cells(parsed, section)[-1][1:] == [[claim, "reported", "✓ holds0.9", "✓ holds0.9"]]
+
+
 def test_commits_of_all_sessions_are_told_apart(tmp_path):
     folders = [finished(tmp_path / name, "x") for name in ("a", "b")]
     for folder, commits in zip(folders, (("abc", "def"), ("def", "def")), strict=True):
