@@ -12,6 +12,7 @@ from .language_rows import Row
 
 _OTHERS = ("#2e8b57", "#7a7a7a", "#b8860b", "#17a2b8", "#8a4fbf")
 _READINGS = (":", "--", "-.")
+_LONGER = 8  # times as many epochs: beyond it the shorter lines would be specks
 
 
 def _colour(row: Row) -> str | None:
@@ -68,7 +69,6 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     return {"curves": (caption, made)}
 
 
-_LONGER = 8  # times as many epochs: beyond it the shorter lines would be specks
 _FAR = 1.25  # times: beyond it the axis is cut
 
 

@@ -18,7 +18,6 @@ TableRow = Literal["flipout", "shared", "unregularised", "gal", "zoneout", "seme
 CharRow = Literal[TableRow, "semeniuta-state", "semeniuta-windows", "semeniuta-short", "unregularised-short"]
 _QUOTED: dict[str, tuple[float | str, float]] = {"RBN (2017)": ("–", 1.32), "H-LSTM + LN (2016)": (1.281, 1.250)}
 _BAR = {"flipout": 0.03, "shared": 0.03}
-_EPOCHS, _LONGER = 60, 5  # of rows without noise on their weights, and how many times as many of those with it
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,8 @@ def found(config: LanguageConfig, trained: Sequence[Trained]) -> claims.Found:
         for row in CHARACTERS:
             bar = _BAR.get(row.name, 0.04)
             bars[row.name] = (f"is within {bar:g}", lambda own, other, bar=bar: own <= other + bar)
-        planned = {row.name: round(_EPOCHS * row.share * (_LONGER if row.noisy else 1)) for row in CHARACTERS}
+        paper_preset: Any = PTB_CHAR.presets["paper"]
+        planned = {row.name: paper_preset.training_of(row).schedule.epochs for row in CHARACTERS}
         settled = claims.within(
             made, bars, lambda one: one.ended == "early stopping" or len(one.history) >= planned[one.row]
         )
@@ -85,13 +85,13 @@ PTB_CHAR = Experiment(
             shape=Shape(hidden=1000, **_SHAPE),
             # Clipped at 1 as the sum over a window's time steps; a cosine from 0.004 has the paper's rate as its mean.
             training=LanguageTraining(
-                schedule=Schedule(rate=0.004, form="cosine", epochs=_EPOCHS, stop=12),
+                schedule=Schedule(rate=0.004, form="cosine", epochs=60, stop=12),
                 batch=32,
                 window=100,
                 precision="bf16",
                 **{**_TRAINING, "clip": 0.01},
             ),
-            longer=_LONGER,
+            longer=5,
         ),
     },
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "26 minutes on one H200 for two rows"},

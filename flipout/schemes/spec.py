@@ -101,10 +101,11 @@ class Spec:
         kernels = self.kernels((x, op.in_dim), (grad, op.out_dim)) if flips else None
         if kernels is None:
             dbias = self.bias_gradient(grad) if need_bias else None
-            if flips:
-                dx, dmean, ddelta = self._by_pieces(grad, x, mean, delta, seed, (need_x, need_mean, need_delta))
-                return dx, dmean, dbias, ddelta
-            return None, op.gradients(grad, x, mean, (False, need_mean))[1], dbias, None
+            if not flips:
+                return None, op.gradients(grad, x, mean, (False, need_mean))[1], dbias, None
+            some = (need_x, need_mean, need_delta)
+            dx, dmean, ddelta = self._gradients_by_pieces(grad, x, mean, delta, seed, some)
+            return dx, dmean, dbias, ddelta
         flip_drawn, add_flipped, flip_and_sum = kernels
         whose = self.signs, seed, op.r_dim, op.out_dim
         flipped, dbias = flip_and_sum(grad, *whose) if need_bias else (flip_drawn(grad, *whose), None)
@@ -119,7 +120,7 @@ class Spec:
             dx = add_flipped(dx, dp, self.signs, seed, op.s_dim, op.in_dim)
         return dx, dmean, dbias, ddelta
 
-    def _by_pieces(
+    def _gradients_by_pieces(
         self, grad: Tensor, x: Tensor, mean: Tensor, delta: Tensor, seed: Tensor, needs: tuple[bool, bool, bool]
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Of x, W̄ and ΔŴ."""
