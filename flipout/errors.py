@@ -49,6 +49,10 @@ class Unsupported(FlipoutError, ValueError):
     """A layer has an option or a parametrisation under which its weights cannot be perturbed."""
 
 
+class InterleavedContexts(FlipoutError, RuntimeError):
+    """Contexts on one model were left in another order than they were entered, as by generators that take turns."""
+
+
 class NoExampleWeights(FlipoutError, RuntimeError):
     """There are no per-example weights to return."""
 

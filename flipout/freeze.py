@@ -8,6 +8,7 @@ from torch import nn
 
 from .errors import InvalidArgument
 from .nn.contexts import held_draw, perturbed_layers, weights_of
+from .nn.fast_path import allow_fast_path
 from .shards import GATHER, refuse_shards
 from .whole import whole
 
@@ -43,6 +44,8 @@ def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
     for root in {root for layer in layers.values() for root, _ in layer.plan.roots}:
         for module in model.modules():
             root.detach(module)
+    for module in model.modules():
+        allow_fast_path(module)
     for layer in layers.values():
         for name in layer.plan.learned:
             owner, _, _ = name.rpartition(".")

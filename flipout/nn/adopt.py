@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import nn
 
-from .base import Perturbed
+from .base import Perturbed, no_effect
 from .contexts import keys_in, perturbed_layers
+from .fast_path import leave_fast_path
 from .plan import Keys, parameter_key
 from .root import Root
 
@@ -31,6 +32,12 @@ def adopt(model: nn.Module, first_names: dict[int, str], share_base: bool | None
         for old in _roots_on(module):
             if old is not root:
                 old.detach(module)
+    for label, layer in layers.items():
+        parts = label.split(".")
+        for depth in range(len(parts) if label else 0):
+            leave_fast_path(model.get_submodule(".".join(parts[:depth])))
+        for handle in [handle for handle, hook in layer._forward_pre_hooks.items() if hook is no_effect]:
+            del layer._forward_pre_hooks[handle]
     outer = _outer_keys(layers.values(), first_names, inner | {root})
     quiet: dict[int, int] = {}
     for label, layer in layers.items():

@@ -16,8 +16,9 @@ from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupporte
 from ..schemes import Scheme, scheme_of
 from .perturbations import Perturbations
 from .plan import Keys, Plan, parameter_key
-from .root import Root, recomputing
-from .tape import Tape, decided
+from .root import Root
+from .spans import recomputing
+from .tape import decided, replaying
 
 Where = str | Iterable[str] | Callable[[str], bool]
 
@@ -47,6 +48,10 @@ def own_parameter(layer: nn.Module, name: str) -> nn.Parameter | None:
     """The Parameter of that (dotted) name, None where there is none or it is computed (parametrised)."""
     owner, _, local = name.rpartition(".")
     return layer.get_submodule(owner)._parameters.get(local)
+
+
+def no_effect(module: nn.Module, args: Any) -> None:
+    """A forward hook that changes nothing."""
 
 
 def check_module(model: Any) -> None:
@@ -131,6 +136,8 @@ class Perturbed(nn.Module):
             )
         check_distribution(distribution)
         super().__init__(*args, **kwargs)
+        # torch leaves its fast path where a module inside has a hook, and nobody knows yet which module this joins.
+        self.register_forward_pre_hook(no_effect)
         self.check_options(self, label)
         chosen = self.chosen_by_default if where is None else matcher(where)
         names = [name for name in self.perturbable(self) if chosen(name)]
@@ -236,14 +243,15 @@ class Perturbed(nn.Module):
         """Whether the next call perturbs: training, `sampling` or `hold`."""
         if self._is_replica:
             raise Unsupported("nn.DataParallel shares one draw between threads; use DistributedDataParallel instead.")
-        return decided(self._is_noisy)
+        return decided(self.is_noisy)
 
     @property
     def free(self) -> bool:
         """Whether the next call asks its root for the draw."""
-        return self._is_noisy() and self.plan.held is None
+        return self.is_noisy() and self.plan.held is None
 
-    def _is_noisy(self) -> bool:
+    def is_noisy(self) -> bool:
+        """`noisy`, as it is right now."""
         return len(self.plan.distributions) > 0 and (self.training or self.plan.sampled)
 
     def groups_of(self, name: str) -> int | None:
@@ -253,26 +261,26 @@ class Perturbed(nn.Module):
 
     def perturbations(self, x: Tensor, dtype: torch.dtype) -> Perturbations:
         """The Parameters under the draw that this call sees; dimension 0 of x is the rows."""
-        draw, keys, read = decided(lambda: self._find_draw(x.device))
-        if read is not None and recomputing() and Tape.running is not None:
+        draw, keys, read, scheme = decided(lambda: self._find_draw(x.device))
+        if read is not None and recomputing() and replaying():
             fresh_seed(read)  # the forward pass read a seed here: whatever draws next has to find the same generator
         draw.count(x.shape[0], self.label)
-        return Perturbations(self, draw.to(x.device), keys, dtype)
+        return Perturbations(self, draw.to(x.device), keys, dtype, scheme)
 
-    def _find_draw(self, device: torch.device) -> tuple[Draw, Keys, torch.device | None]:
-        """The draw, the keys of the Parameters, and where a seed was read for this layer alone."""
+    def _find_draw(self, device: torch.device) -> tuple[Draw, Keys, torch.device | None, Scheme]:
+        """The draw, the keys of the Parameters, where a seed was read for this layer alone, and the scheme."""
         plan = self.plan
-        held = plan.held
+        held, scheme = plan.held, plan.scheme
         if held is not None:
             assert held.draw is not None
             assert held.keys is not None
-            return held.draw, held.keys[plan], None
+            return held.draw, held.keys[plan], None, scheme
         for root, keys in plan.roots:
-            draw = root.current(device)
+            draw = root.current(device, self.label)
             if draw is not None:
-                return draw, keys, None
+                return draw, keys, None, scheme
         root, keys = plan.roots[-1]
-        return root.take(device), keys, device
+        return root.take(device), keys, device, scheme
 
     def no_tensor(self, given: Any, what: str = "input") -> InvalidInput:
         """A refusal, where an array or a list is given."""

@@ -1,20 +1,23 @@
 """Contexts that choose the draw, and what is to be seen inside them."""
 
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from operator import attrgetter
+from typing import Any
+from weakref import WeakKeyDictionary
 
-import torch
 from torch import Tensor, nn
 
 from ..draw import Draw, from_seed
-from ..errors import NoExampleWeights, NotPerturbed, WeightReused
+from ..errors import NoExampleWeights, NotPerturbed, Unsupported, WeightReused
 from ..schemes import LocalReparam, Scheme, scheme_of
 from .base import Perturbed, check_module
 from .perturbations import Perturbations
 from .plan import Keys, Plan, parameter_key
-from .root import Root, Span
+from .root import Root
+from .spans import Span, opened
 
 
 def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distribution)") -> dict[str, Perturbed]:
@@ -73,39 +76,15 @@ def hold(
             draw.sign_seed, draw.fixed = signs.seed, signs.fixed
     else:
         draw = from_seed(seed, sign_seed, device, **fields)
-    roots = {holder for plan in keys for holder, _ in plan.roots}
-    with _opened(Span(draw, keys), roots):
-        for holder in roots:
-            holder.holds += 1
-        try:
-            yield
-        finally:
-            for holder in roots:
-                holder.holds -= 1
+    with _opened(list(keys), draw=draw, keys=keys):
+        yield
 
 
 @contextmanager
 def sampling(model: nn.Module) -> Iterator[None]:
     """Draw in eval mode too: BatchNorm and Dropout stay as they are, only the weights vary."""
-    plans = [layer.plan for layer in perturbed_layers(model).values()]
-    with _opened(Span(keys={plan: {} for plan in plans}), {root for plan in plans for root, _ in plan.roots}):
+    with _opened([layer.plan for layer in perturbed_layers(model).values()]):
         yield
-
-
-@contextmanager
-def _opened(span: Span, roots: set[Root]) -> Iterator[None]:
-    plans = list(span.keys or ())
-    for root in roots:
-        root.remember(span)
-    for plan in plans:
-        plan.contexts.append(span)
-    try:
-        with _every_submodule_called():
-            yield
-    finally:
-        for plan in plans:
-            plan.contexts.remove(span)
-        span.close()
 
 
 @contextmanager
@@ -116,15 +95,13 @@ def using(model: nn.Module, *, scheme: str | Scheme) -> Iterator[None]:
     for name, layer in layers.items():
         layer.check_scheme(chosen, layer.plan.distributions, layer.plan.label or name)
     refuse_reuse((name, layer, layer.plan.distributions, chosen) for name, layer in layers.items())
-    plans = [layer.plan for layer in layers.values()]
-    for plan in plans:
-        plan.schemes.append(plan.scheme)
-        plan.scheme = chosen
-    try:
+    with _opened([layer.plan for layer in layers.values()], scheme=chosen):
         yield
-    finally:
-        for plan in plans:
-            plan.scheme = plan.schemes.pop()
+
+
+def _opened(plans: list[Plan], keys: dict[Plan, Keys] | None = None, **what: Any) -> AbstractContextManager[None]:
+    roots = dict.fromkeys(root for plan in plans for root, _ in plan.roots)
+    return opened(Span(keys=keys or {plan: {} for plan in plans}, roots=tuple(roots), **what))
 
 
 def refuse_reuse(layers: Iterable[tuple[str, nn.Module, Iterable[str], Scheme]]) -> None:
@@ -141,27 +118,34 @@ def refuse_reuse(layers: Iterable[tuple[str, nn.Module, Iterable[str], Scheme]])
             users[key] = full, local
 
 
+_TURNED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # models that `in_eval` changed → by which thread
+
+
 @contextmanager
 def in_eval(model: nn.Module) -> Iterator[None]:
-    """In eval mode, each module put back afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
+    """In eval mode, each module put back afterwards.
+
+    Raises:
+        Unsupported: Another thread is inside, and would put the model back into training mode at any time.
+    """
+    thread = threading.get_ident()
+    if _TURNED.get(model, thread) != thread:
+        raise Unsupported(
+            f"{type(model).__name__}: two threads want it in eval mode for a while, and the first one to end would put "
+            "it back into training mode under the other. Call model.eval() before the threads start."
+        )
+    modes = [(module, module.training) for module in model.modules() if module.training]
+    if not modes:
+        yield
+        return
+    _TURNED[model] = thread
     model.eval()
     try:
         yield
     finally:
         for module, training in modes:
             module.training = training
-
-
-@contextmanager
-def _every_submodule_called() -> Iterator[None]:
-    """torch's transformer fast path reads weights instead of calling layers: without this the noise would vanish."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
+        _TURNED.pop(model, None)
 
 
 def held_draw(layer: Perturbed) -> tuple[Draw, Keys]:
@@ -179,7 +163,7 @@ def counted(model: nn.Module) -> int | None:
     plan = next(iter(perturbed_layers(model).values())).plan
     if plan.held is not None and plan.held.draw is not None:
         return plan.held.draw.examples
-    return next((root.examples for root, _ in plan.roots if root.examples is not None), None)
+    return next((root.running.examples for root, _ in plan.roots if root.running.examples is not None), None)
 
 
 def example_weights(layer: nn.Module) -> dict[str, Tensor]:
@@ -201,7 +185,7 @@ def weights_of(layer: Perturbed, draw: Draw, keys: Keys, example: int | None = N
     weights = {}
     for name in layer.perturbable(layer):
         parameter = attrgetter(name)(layer)
-        noise = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype)
+        noise = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.plan.scheme)
         count = 1 if example is not None else draw.examples or 0
         if name in noise:
             p = noise.under(name, draw.offset + example, 1) if example is not None else noise[name]
@@ -221,5 +205,5 @@ def weighted_sums(model: nn.Module, coefficients: Tensor) -> Iterator[tuple[nn.P
             parameter = attrgetter(name)(layer)
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                p = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype)[name]
+                p = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.plan.scheme)[name]
                 yield parameter, layer.plan.scheme.weighted(p, layer.groups_of(name), coefficients)

@@ -30,7 +30,7 @@ class Embedding(Perturbed, nn.Embedding):
         example = torch.arange(row.shape[0], device=row.device) // noise.draw.rows
         example = example.view(-1, *[1] * (row.dim() - 1)).expand(row.shape)
         mean = F.embedding(row, self.weight, self.padding_idx)
-        y = mean + self.plan.scheme.row_noise(noise.matrix("weight"), row, example)
+        y = mean + noise.scheme.row_noise(noise.matrix("weight"), row, example)
         return self.rows_back(y, batch_dim)
 
 
@@ -51,7 +51,7 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
         row, bag, bags = self._bags(check_index(self, input), offsets)
         self._check_weights(input, per_sample_weights)
         noise = self.perturbations(bag.new_empty(bags), self.weight.dtype)
-        delta = self.plan.scheme.row_noise(noise.matrix("weight"), row, bag // noise.draw.rows)
+        delta = noise.scheme.row_noise(noise.matrix("weight"), row, bag // noise.draw.rows)
         value = F.embedding(row, self.weight, self.padding_idx) + delta
         counted = torch.ones_like(row, dtype=value.dtype)
         if self.padding_idx is not None:

@@ -13,10 +13,10 @@ from ..draw import Draw
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
 from ..perturbation import Part, Perturbation, cast
-from ..schemes.base import Product, added
+from ..schemes.base import Product, Scheme, added
 from ..shards import sharded
 from .plan import Keys
-from .root import recomputing
+from .spans import recomputing
 
 if TYPE_CHECKING:
     from .base import Perturbed
@@ -30,6 +30,7 @@ class Perturbations:
     draw: Draw
     keys: Keys
     dtype: torch.dtype
+    scheme: Scheme
 
     def __contains__(self, name: str) -> bool:
         return name in self.layer.plan.distributions
@@ -41,7 +42,7 @@ class Perturbations:
     def matrix(self, name: str, part: Part | None = None) -> Perturbation:
         """A Parameter, or a part of its rows, that this call multiplies with or looks up in."""
         p, uses = self[name], self.draw.uses
-        if self.layer.plan.scheme.once and uses is not None and not recomputing():
+        if self.scheme.once and uses is not None and not recomputing():
             if (p.key, part) in uses:
                 raise WeightReused(
                     f"{self.layer.label}: called twice in one forward pass. Local reparameterisation would sample its "
@@ -76,7 +77,7 @@ class Perturbations:
         if weight in self and self.draw.formed is not None and part is None:
             return self._with_formed(op, weight, bias)(x)
         if weight in self:
-            return self.layer.plan.scheme.product(op, x, bias, self.matrix(weight, part))
+            return self.scheme.product(op, x, bias, self.matrix(weight, part))
         mean = attrgetter(weight)(self.layer).to(self.dtype)
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
@@ -88,7 +89,7 @@ class Perturbations:
         if weight in self and self.draw.formed is not None:
             product = self._with_formed(op, weight, plain)
         elif weight in self:
-            product = self.layer.plan.scheme.bound(op, plain, self.matrix(weight))
+            product = self.scheme.bound(op, plain, self.matrix(weight))
         else:
             mean = attrgetter(weight)(self.layer).to(self.dtype)
             product = Straight(op, mean, plain)
@@ -102,7 +103,7 @@ class Perturbations:
         """(rows or 1, *shape): the vector Parameter that each row sees."""
         if name not in self:
             return attrgetter(name)(self.layer).to(self.dtype).unsqueeze(0)
-        made = self.layer.plan.scheme.vector(self[name]) if self.draw.formed is None else self.formed(name)
+        made = self.scheme.vector(self[name]) if self.draw.formed is None else self.formed(name)
         return made if made.shape[0] == 1 or self.draw.rows == 1 else made.repeat_interleave(self.draw.rows, 0)
 
     def formed(self, name: str) -> Tensor:
@@ -110,7 +111,7 @@ class Perturbations:
         kept, key = self.draw.formed, (self.keys[name], self.layer.groups_of(name), self.dtype)
         assert kept is not None
         if key not in kept:
-            kept[key] = self.layer.plan.scheme.weights(self[name], self.layer.groups_of(name))
+            kept[key] = self.scheme.weights(self[name], self.layer.groups_of(name))
         return kept[key]
 
     def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> Product:
@@ -124,4 +125,4 @@ class Perturbations:
         y = self.product(op, x, weight, None)
         if self.draw.formed is not None:
             return added(y, self.formed(bias), op.out_dim)
-        return self.layer.plan.scheme.add_vector(y, self[bias], op.out_dim)
+        return self.scheme.add_vector(y, self[bias], op.out_dim)

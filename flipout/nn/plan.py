@@ -1,13 +1,17 @@
 """The noise of one layer: which Parameters, how, and under whose draw."""
 
+import threading
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+import torch
+
 from ..distributions import Distribution
 from ..errors import Unsupported
 from ..schemes import Scheme
-from .root import Root, Span, recomputing
+from .root import Root
+from .spans import Span, open_spans, recomputing
 
 Keys = dict[str, int]  # Parameter → what its signs are keyed by
 
@@ -20,7 +24,7 @@ def parameter_key(name: str) -> int:
 @dataclass(eq=False)
 class Plan:
     distributions: dict[str, Distribution]
-    scheme: Scheme
+    converted_scheme: Scheme  # the one it was converted with; `using` may put another in its place
     roots: list[tuple[Root, Keys]]  # the modules around this layer that take draws for it; keys are of their names
     label: str = ""  # the layer's name in the last root, for messages
     rooted: bool = False  # the roots are other modules; a layer made by hand has only itself
@@ -29,8 +33,14 @@ class Plan:
     quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
     batch_dim: int | None = None  # the example's dimension, as it was asked for
     follows: int = 0  # the same, as the modules around have it, where nobody asked
-    contexts: list[Span] = field(default_factory=list)  # every `hold` and `sampling` that is open
-    schemes: list[Scheme] = field(default_factory=list)  # those that `using` has put aside
+    opened: list[Span] = field(default_factory=list)  # the contexts that are open on this layer in any thread
+
+    @property
+    def scheme(self) -> Scheme:
+        """The scheme that a call is under; in a recomputation, the one that its forward was under."""
+        if not open_spans() and not recomputing():
+            return self.converted_scheme
+        return next((span.scheme for span in self._open() if span.scheme is not None), self.converted_scheme)
 
     @property
     def held(self) -> Span | None:
@@ -40,22 +50,29 @@ class Plan:
     @property
     def sampled(self) -> bool:
         """Whether a `hold` or a `sampling` asks for noise, now or in the forward that is recomputed."""
-        return len(self._open()) > 0
+        return any(span.scheme is None for span in self._open())
 
     def _open(self) -> list[Span]:
         """The innermost first."""
-        if len(self.contexts) > 1 and len({span.thread for span in self.contexts}) > 1:
-            raise Unsupported(
-                f"{self.label or 'A layer'}: several threads hold or sample one model at once, and would see each "
-                "other's draws. Give each thread a copy of the model: copy.deepcopy(model)."
-            )
+        around = [span for span in reversed(open_spans()) if self in (span.keys or ()) and span.end is None]
         if not recomputing():
-            return self.contexts[::-1]
-        opened = [span for span in reversed(self.contexts) if span.in_backward]
+            if not around and self.opened:  # in this order: compiled code guards on what it reads
+                self._refuse_other_threads()
+            return around
         before = [span for root, _ in self.roots for span in root.earlier()]
-        return opened + [span for span in before if span.keys is not None and self in span.keys]
+        return [span for span in around if span.in_backward] + [span for span in before if self in (span.keys or ())]
+
+    def _refuse_other_threads(self) -> None:
+        """Refuse a call outside of every context while another thread is in one: it may have been started there."""
+        here = None if torch.compiler.is_compiling() else threading.get_ident()
+        if any(span.thread != here for span in self.opened):
+            raise Unsupported(
+                f"{self.label or 'A layer'}: called in a thread without a context while another thread is inside "
+                "`hold`, `sampling` or `using`, which threads do not inherit. To follow it, run the thread's work with "
+                "contextvars.copy_context().run(function); else enter a context in this thread too, or give the "
+                "thread a copy of the model: copy.deepcopy(model)."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles start outside of every context."""
-        scheme = self.schemes[0] if self.schemes else self.scheme
-        return {**self.__dict__, "scheme": scheme, "contexts": [], "schemes": []}
+        return {**self.__dict__, "opened": []}

@@ -72,7 +72,7 @@ class Recurrent(_Stepping, nn.RNNBase):
         dtype = self.compute_dtype(data, self.weight_ih_l0)
         state = self._state(sequences, hx, dtype)
         noise = self.perturbations(sequences.x, dtype)
-        if isinstance(self.plan.scheme, Shared) and not transformed() and not self._at_once(noise, sequences.x):
+        if isinstance(noise.scheme, Shared) and not transformed() and not self._at_once(noise, sequences.x):
             return self._by_torch(noise, input, hx)
         y, last = traverse(self, sequences.x.to(dtype), state, sequences.alive, _Directions(self, noise))
         if self.promotes and data.device.type == "cpu":

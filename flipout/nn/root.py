@@ -4,6 +4,7 @@ import sys
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -13,23 +14,10 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ..draw import Draw, fresh_seed
 from ..errors import AmbiguousReplay, Unsupported
-from .tape import Tape, decided
+from .spans import Span, open_spans, recomputing
+from .tape import decided, replaying
 
 _KEPT = 1024  # forward passes and contexts that a root remembers
-
-
-def recomputing() -> bool:
-    """Inside a backward pass: a forward that runs (or is compiled) there is a checkpoint's recomputation."""
-    return torch._C._current_graph_task_id() != -1
-
-
-# torch.compiler.assume_constant_result, without its import of the whole compiler.
-recomputing._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
-
-
-def _now() -> int:
-    """The number that the next autograd node will have. torch counts them, in each thread."""
-    return 0 if torch.compiler.is_compiling() else torch.autograd._get_sequence_nr()
 
 
 def _origins() -> list[int]:
@@ -43,9 +31,9 @@ def _origins() -> list[int]:
     return [node._sequence_nr() for node in nodes]
 
 
-def _calls(module: nn.Module) -> int:
-    """How many calls of the module are running in this thread."""
-    frame, count = sys._getframe(), 0
+def _calls(module: nn.Module, frame: FrameType | None) -> int:
+    """How many calls of the module are running in the frame's thread."""
+    count = 0
     while frame is not None:
         count += frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals["self"] is module
         frame = frame.f_back
@@ -59,22 +47,15 @@ def _ambiguous(what: str) -> AmbiguousReplay:
     )
 
 
-@dataclass(eq=False)
-class Span:
-    """What was open while a run of autograd nodes was made: a root's forward pass, a `hold` or a `sampling`."""
+class _Running(threading.local):
+    """The forward pass of a root in this thread."""
 
-    draw: Draw | None = None
-    keys: dict[Any, dict[str, int]] | None = None  # of a context: its layers' plans → what their signs are keyed by
-    start: int = field(default_factory=_now)
-    end: int | None = None
-    thread: int = field(default_factory=threading.get_ident)
-    in_backward: bool = field(default_factory=recomputing)
-
-    def close(self) -> None:
-        self.end = _now()
-
-    def covers(self, node: int) -> bool:
-        return self.start <= node and (self.end is None or node < self.end)
+    def __init__(self) -> None:
+        self.depth = 0
+        self.draw: Draw | None = None
+        self.span: Span | None = None
+        self.in_backward = False  # the pass is a recomputation
+        self.examples: int | None = None  # of the last forward pass
 
 
 @dataclass(eq=False)
@@ -83,13 +64,8 @@ class Root:
 
     share_base: bool = False
     process_group: Any = None
-    depth: int = 0
-    thread: int = 0  # of the last forward pass
-    draw: Draw | None = None
-    span: Span | None = None
-    in_backward: bool = False  # the running forward pass is a recomputation
-    examples: int | None = None  # of the last forward pass
-    holds: int = 0  # `hold` contexts that are open on layers of this root
+    running: _Running = field(default_factory=_Running)
+    callers: dict[int, nn.Module] = field(default_factory=dict)  # thread → the module whose forward pass runs there
     spans: list[Span] = field(default_factory=list)
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
@@ -117,38 +93,34 @@ class Root:
         return draw
 
     def enter(self, module: nn.Module, args: Any) -> None:
-        self.depth += 1
-        if not torch.compiler.is_compiling():
-            before, self.thread = self.thread, threading.get_ident()
-            if self.depth > 1 and before != self.thread and not recomputing():
-                self.depth -= 1
-                raise Unsupported(
-                    f"{type(module).__name__}: called from two threads at once, which would mix their draws. Give each "
-                    "thread a copy of the model: copy.deepcopy(model)."
-                )
-        if self.depth > 1:
-            if torch.compiler.is_compiling() or _calls(module) > 1:
+        running, compiling = self.running, torch.compiler.is_compiling()
+        running.depth += 1
+        if running.depth > 1:
+            if compiling or _calls(module, sys._getframe()) > 1:
                 return
             self._finish()  # the call before this one was interrupted in a way that no hook sees
-            self.depth = 1
-        self.in_backward = recomputing()
+            running.depth = 1
+        if not compiling:
+            self.callers[threading.get_ident()] = module
+        running.in_backward = recomputing()
         if decided(lambda: self._needed(module)):
             parameter = next(module.parameters(), None)
-            self.draw = self.take(torch.device("cpu") if parameter is None else parameter.device)
-            if self.in_backward and Tape.running is None and not self._took(self.draw):
+            draw = running.draw = self.take(torch.device("cpu") if parameter is None else parameter.device)
+            if running.in_backward and not replaying() and not self._took(draw):
                 raise _ambiguous("torch's generator was not set back to where it was (preserve_rng_state=False)")
-            if torch.compiler.is_compiling():
+            if compiling:
                 return
             if torch.is_grad_enabled():
-                self.span = Span(self.draw)
-                self.remember(self.span)
+                running.span = Span(draw)
+                self.remember(running.span)
             else:
-                self.unwatched.append(self.draw)
+                self.unwatched.append(draw)
 
     def exit(self, *_: Any) -> None:  # torch.compile would look at an output that has a name
-        if self.depth:
-            self.depth -= 1
-        if not self.depth:
+        running = self.running
+        if running.depth:
+            running.depth -= 1
+        if not running.depth:
             self._finish()
 
     def _took(self, draw: Draw) -> bool:
@@ -158,26 +130,43 @@ class Root:
 
     def _needed(self, module: nn.Module) -> bool:
         """Whether a layer inside will ask for the draw of this forward pass."""
-        if module.training and not self.holds and not self.in_backward:
+        held = any(span.draw is not None and any(root is self for root in span.roots) for span in open_spans())
+        if module.training and not held and not self.running.in_backward:
             return True
         return any(getattr(layer, "free", False) for layer in module.modules())
 
     def _finish(self) -> None:
-        if self.span is not None:
-            self.span.close()
-        self.examples = None if self.draw is None else self.draw.examples
-        self.draw = self.span = None
+        running = self.running
+        if running.span is not None:
+            running.span.close()
+        running.examples = None if running.draw is None else running.draw.examples
+        running.draw = running.span = None
+        if not torch.compiler.is_compiling():
+            self.callers.pop(threading.get_ident(), None)
 
-    def current(self, device: torch.device) -> Draw | None:
+    def current(self, device: torch.device, label: str) -> Draw | None:
         """The draw of the running forward pass; in a recomputation, that of the one it repeats."""
-        again = recomputing()
-        if self.depth and (self.in_backward or not again):
-            if self.draw is None:
-                self.draw = self.take(device)  # a layer that became noisy on the way
-            return self.draw
+        again, running = recomputing(), self.running
+        if running.depth and (running.in_backward or not again):
+            if running.draw is None:
+                running.draw = self.take(device)  # a layer that became noisy on the way
+            return running.draw
         if again:
             return next((span.draw for span in self.earlier() if span.keys is None), None)
+        if self.callers and not torch.compiler.is_compiling():
+            self._refuse_other_threads(label)
         return None
+
+    def _refuse_other_threads(self, label: str) -> None:
+        """Refuse a layer outside its root while another thread is inside: it may belong to the pass that runs there."""
+        frames = sys._current_frames()
+        for thread, module in list(self.callers.items()):
+            if thread != threading.get_ident() and _calls(module, frames.get(thread)):
+                raise Unsupported(
+                    f"{label}: called in a thread of its own while {type(module).__name__}, its root, runs in another, "
+                    "so it is not known whether it belongs to that forward pass and its draw. Call the whole model in "
+                    "each thread, or give each thread a copy: copy.deepcopy(model)."
+                )
 
     def remember(self, span: Span) -> None:
         """Keep the span, for checkpoints that recompute what was made in it."""

@@ -1,15 +1,24 @@
 """`flipout.checkpoint`: a checkpoint that carries its draws."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch.utils.checkpoint
 
 
+class _Thread(threading.local):
+    """The tape that runs in this thread: on a GPU, a backward pass recomputes in a thread of autograd's."""
+
+    def __init__(self) -> None:
+        self.tape: Tape | None = None
+
+
+_thread = _Thread()
+
+
 class Tape:
     """What perturbed layers decided inside a function, in order, to be decided again when it is recomputed."""
-
-    running: "Tape | None" = None
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -23,16 +32,22 @@ class Tape:
         return self.values[self.position - 1]
 
     def run(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
-        outer, Tape.running, self.position = Tape.running, self, 0
+        outer, _thread.tape, self.position = _thread.tape, self, 0
         try:
             return function(*args, **kwargs)
         finally:
-            Tape.running, self.recorded = outer, True
+            _thread.tape, self.recorded = outer, True
+
+
+def replaying() -> bool:
+    """Whether a `flipout.checkpoint` is around this call, which carries its draws."""
+    return _thread.tape is not None
 
 
 def decided(decide: Callable[[], Any]) -> Any:
     """`decide()`, or what it was when the function that is being recomputed ran first."""
-    return decide() if Tape.running is None else Tape.running(decide)
+    tape = _thread.tape
+    return decide() if tape is None else tape(decide)
 
 
 def checkpoint(function: Callable, *args: Any, use_reentrant: bool = False, **kwargs: Any) -> Any:

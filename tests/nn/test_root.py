@@ -3,7 +3,6 @@
 import copy
 import io
 import pickle
-import threading
 from dataclasses import dataclass
 
 import pytest
@@ -195,48 +194,3 @@ def test_state_dict_round_trip(distribution):
     x = torch.randint(7, (2, 3))
     with flipout.hold(model, seed=3), flipout.hold(other, seed=3):
         assert torch.equal(model(x), other(x))
-
-
-def test_two_threads_at_once_are_refused() -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    class Slow(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            inside.set()
-            assert go_on.wait(10)
-            return self.layer(x)
-
-    model = flipout.perturb(Slow(), GAUSSIAN)
-    made: list[Tensor] = []
-    thread = threading.Thread(target=lambda: made.append(model(X)))
-    thread.start()
-    assert inside.wait(10)
-    with pytest.raises(flipout.errors.Unsupported, match="two threads at once"):
-        model(X)
-    go_on.set()
-    thread.join()
-    assert made[0].shape == (3, 2)
-    assert model(X).shape == (3, 2)
-
-
-def test_threads_that_hold_at_once_are_refused() -> None:
-    model = flipout.perturb(nn.Sequential(nn.Linear(4, 2)), GAUSSIAN)
-    raised: list[BaseException] = []
-
-    def other() -> None:
-        try:
-            with flipout.hold(model, seed=2):
-                model(X)
-        except flipout.errors.Unsupported as error:
-            raised.append(error)
-
-    with flipout.hold(model, seed=1):
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-        model(X)
-    assert "several threads hold" in str(raised[0])
