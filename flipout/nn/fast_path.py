@@ -1,8 +1,8 @@
 """torch's fast path of transformers, which reads weights instead of calling the layers that perturb them.
 
-Before it takes the fast path, a `TransformerEncoderLayer` or a `TransformerEncoder` asks an attribute of its own whether
-that can serve. In a converted model the attribute says no while a layer inside is noisy. Nothing else reads it, there is
-no switch for the whole process, and the mean still takes the fast path.
+Before it takes the fast path, a `TransformerEncoderLayer` or a `TransformerEncoder` asks an attribute of its own
+whether that can serve. In a converted model the attribute says no while a layer inside is noisy. Nothing else reads it,
+no switch of the whole process is touched, and the mean still takes the fast path.
 """
 
 from functools import cache
