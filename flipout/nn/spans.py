@@ -90,10 +90,10 @@ def opened(span: Span) -> Iterator[None]:
     assert span.keys is not None
     for root in span.roots:
         root.remember(span)
-    before = _task.get()
-    span.is_mixed = before != _thread.spans
-    _task.set((*before, span))
-    _thread.spans = (*_thread.spans, span)
+    in_task, in_thread = _still_open(_task.get()), _still_open(_thread.spans)
+    span.is_mixed = in_task != in_thread
+    _task.set((*in_task, span))
+    _thread.spans = (*in_thread, span)
     for plan in span.keys:
         plan.opened.append(span)
     try:
@@ -101,11 +101,16 @@ def opened(span: Span) -> Iterator[None]:
     finally:
         span.close()
         around = _task.get()
-        _task.set(tuple(other for other in around if other is not span))
-        _thread.spans = tuple(other for other in _thread.spans if other is not span)
+        _task.set(_still_open(around))
+        _thread.spans = _still_open(_thread.spans)
         for plan in span.keys:
             plan.opened.remove(span)
         _refuse_interleaved(span, around)
+
+
+def _still_open(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    """Without those that ended, here or in another thread (a generator that is collected there)."""
+    return tuple(span for span in spans if span.end is None)
 
 
 def _refuse_interleaved(span: Span, around: tuple[Span, ...]) -> None:

@@ -204,7 +204,7 @@ def test_tasks_have_their_own_contexts(model):
 
     async def task(seed: int) -> list[Tensor]:
         made = []
-        with flipout.hold(model, seed=seed), torch.no_grad():
+        with flipout.hold(model, seed=seed):  # and no torch.no_grad(), which tasks share
             for _ in range(3):
                 made.append(model(X))
                 await asyncio.sleep(0)
