@@ -1,9 +1,12 @@
 """capture(step): many small kernels as one launch. Every replay draws anew."""
 
 import gc
+import sys
+import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -12,17 +15,19 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from .errors import InvalidArgument
 
-_FIRST = 2  # calls before the capture, in which torch and Triton make their handles, plans and kernels
+_FIRST = 2  # calls of one kind before the capture, in which torch and Triton make their handles, plans and kernels
+_TRIES = 3  # captures; each but the first after as many calls again
 
 
 class Captured:
-    """A function of tensors, in tuples or not, that becomes a CUDA graph at its third call. Its results are valid until
-    the next call."""
+    """A function of tensors, in tuples or not, that becomes a CUDA graph at the third call with inputs of one kind. Its
+    results are valid until the next call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.calls = 0
+        self.calls: Counter[Any] = Counter()  # by kind, since the last capture
+        self.failed = 0  # captures
         self.capturable = torch.cuda.is_available()
         self.held: list[Tensor | None] = []
         self.layout: Any = None
@@ -44,10 +49,14 @@ class Captured:
         on_device = all(part is None or part.is_cuda for part in parts)
         if not self.capturable or not on_device or self._other(parts, layout):
             return self.function(*given)
-        if self.calls < _FIRST:
-            return self._first(given)
-        if self.graph is None and not self._capture(parts, layout):
-            return self.function(*given)
+        if self.graph is None:
+            # Plans are made for shapes and dtypes, handles for threads: other calls prepare nothing for this one.
+            kind = threading.get_ident(), layout, *_kinds(parts)
+            self.calls[kind] += 1
+            if self.calls[kind] <= _FIRST:
+                return self._first(given, parts)
+            if not self._capture(parts, layout):
+                return self.function(*given)
         assert self.graph is not None
         for held, part in zip(self.held, parts, strict=True):
             if held is not None:
@@ -60,20 +69,22 @@ class Captured:
         if self.graph is not None:
             torch.cuda.synchronize()
             self.graph.reset()
-            self.graph, self.result, self.held, self.calls = None, None, [], 0
+            self.graph, self.result, self.held = None, None, []
             torch.cuda.empty_cache()
 
     def _other(self, parts: list[Tensor | None], layout: Any) -> bool:
         """Whether the graph is one for other shapes: a last, short batch, say."""
         return self.graph is not None and (layout != self.layout or _kinds(parts) != _kinds(self.held))
 
-    def _first(self, given: tuple[Any, ...]) -> Any:
-        self.calls += 1
+    def _first(self, given: tuple[Any, ...], parts: list[Tensor | None]) -> Any:
+        device = next((part.device for part in parts if part is not None), None)
         if torch.cuda.current_stream() != torch.cuda.default_stream():
+            _prepare(device)
             return self.function(*given)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
+            _prepare(device)
             result = self.function(*given)
         torch.cuda.current_stream().wait_stream(side)
         return result
@@ -83,15 +94,23 @@ class Captured:
         graph, own = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         # cuBLAS has a workspace for each stream that was captured: graphs that replay at once must not share one.
         stream = None if own == torch.cuda.default_stream() else own
+        outer = sys.exception()
+        self.calls.clear()
         try:
-            with _undisturbed(), torch.cuda.graph(graph, stream=stream):
+            # torch.cuda.graph leaves its stream the current one where a capture fails: torch.cuda.stream sets it back.
+            with _undisturbed(), torch.cuda.stream(own), torch.cuda.graph(graph, stream=stream):
                 self.result = self.function(*tree_unflatten(self.held, layout))
         except RuntimeError as error:
             torch.cuda.synchronize()
             _end_capture()
-            self.capturable = False
-            why = str(error).strip().partition("\n")[0]
-            warnings.warn(f"flipout.capture: it cannot be captured, and runs as it is: {why}", stacklevel=3)
+            self.held, self.result, self.failed = [], None, self.failed + 1
+            self.capturable = self.failed < _TRIES
+            then = f"until it is tried again after {_FIRST} more calls" if self.capturable else "from now on"
+            warnings.warn(
+                f"flipout.capture: it cannot be captured (try {self.failed} of {_TRIES}), and runs as it is {then}: "
+                f"{_cause(error, outer)}",
+                stacklevel=3,
+            )
             return False
         self.graph = graph
         return True
@@ -99,6 +118,27 @@ class Captured:
 
 def _kinds(parts: list[Tensor | None]) -> list[tuple | None]:
     return [None if part is None else (part.shape, part.dtype) for part in parts]
+
+
+def _prepare(device: torch.device | None) -> None:
+    """Give autograd's thread of a device its CUDA context and its cuBLAS handle.
+
+    The thread makes both where it first needs them, and inside of a capture cuBLAS cannot make a handle. A product
+    alone would find no context, and warn: the gradient of `square`, a kernel of torch's own, runs before it and brings
+    one.
+    """
+    # What fails here fails in the step too if it needs it; products are refused under some settings of determinism.
+    with suppress(RuntimeError), torch.inference_mode(False), torch.enable_grad():
+        x = torch.ones(16, 16, device="cuda" if device is None else device, dtype=torch.float32, requires_grad=True)
+        with torch.autocast(x.device.type, enabled=False):
+            torch.autograd.grad((x @ x).square().sum(), x)
+
+
+def _cause(error: BaseException, outer: BaseException | None) -> str:
+    """What went wrong first: the end of a broken capture is an error of its own, which does not say."""
+    while error.__context__ is not None and error.__context__ is not outer:
+        error = error.__context__
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 @contextmanager
@@ -121,11 +161,15 @@ def _end_capture() -> None:
 
 
 def capture(function: Callable[..., Any]) -> Captured:
-    """`function(*inputs)`, replayed as one CUDA graph from its third call on; elsewhere it is simply called.
+    """`function(*inputs)`, replayed as one CUDA graph from the third call with inputs of one kind on; without a GPU it
+    is simply called.
 
     A training step with all it does: zero_grad, forward, backward, and the optimiser (`capturable=True` where it has
     that). Inputs are tensors or None, in tuples or not, and are copied in; numbers that change, a learning rate say,
     have to be tensors. Results, and the
     gradients it leaves, are overwritten by the next call. Inputs of other shapes are served without the graph.
+
+    Where a capture fails, a warning says why, and the function runs as it is. It is tried again after two more calls,
+    three times in all.
     """
     return Captured(function)

@@ -82,7 +82,7 @@ class BackendUnavailable(FlipoutError, RuntimeError):
 
 
 class DataError(FlipoutError, RuntimeError):
-    """A data set is missing, corrupt, truncated, or cannot be downloaded."""
+    """A data set or a file of a run is missing, corrupt or truncated, or cannot be downloaded."""
 
 
 class RunError(FlipoutError, RuntimeError):

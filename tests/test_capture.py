@@ -1,10 +1,20 @@
-"""A captured step does what the step does."""
+"""A captured step does what the step does. Captures that fail are tried on a fake of torch.cuda."""
+
+import importlib
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 import flipout
 from flipout.errors import InvalidArgument
+
+module = importlib.import_module("flipout.capture")  # flipout.capture is the function
 
 
 def test_without_a_device_it_is_the_function_itself() -> None:
@@ -40,3 +50,162 @@ def test_inputs_may_be_nested_or_missing() -> None:
     captured, x = flipout.capture(step), torch.ones(3)
     assert torch.equal(captured(x, None), x)
     assert torch.equal(captured(x, (2 * x, 3 * x)), 7 * x)
+
+
+class Stream:
+    def wait_stream(self, other: "Stream") -> None:
+        pass
+
+
+class FakeCuda:
+    """As much of torch.cuda as a capture asks for. `errors` are those of the next captures; `done` is what was done."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.default = self.current = Stream()
+        self.errors: list[Exception | None] = []
+        self.done: list[str] = []
+        self.capturing = False
+        own = Stream()
+
+        @contextmanager
+        def stream(one: Stream) -> Iterator[None]:
+            before, self.current = self.current, one
+            try:
+                yield
+            finally:
+                self.current = before
+
+        @contextmanager
+        def graph(graph: Any, stream: Stream | None = None) -> Iterator[None]:
+            """As torch's own: where a capture fails its end fails too, and the stream is not set back."""
+            before, self.current, self.capturing = self.current, stream or own, True
+            self.done.append("capture")
+            try:
+                yield
+            except Exception:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")  # noqa: B904
+            finally:
+                self.capturing = False
+            self.current = before
+
+        replayed = SimpleNamespace(replay=lambda: self.done.append("replay"), reset=lambda: None)
+        for name, fake in {
+            "is_available": lambda: True,
+            "current_stream": lambda: self.current,
+            "default_stream": lambda: self.default,
+            "Stream": Stream,
+            "stream": stream,
+            "CUDAGraph": lambda: replayed,
+            "graph": graph,
+            "synchronize": lambda: None,
+            "empty_cache": lambda: None,
+        }.items():
+            patch.setattr(torch.cuda, name, fake)
+        patch.setattr(module, "_prepare", lambda device: self.done.append("prepare"))
+        patch.setattr(module, "_end_capture", lambda: None)
+
+    def step(self, *inputs: Any) -> None:
+        self.done.append("step")
+        if self.capturing and self.errors:
+            error = self.errors.pop(0)
+            if error is not None:
+                raise error
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return FakeCuda(monkeypatch)
+
+
+FIRST = ["prepare", "step"] * 2  # calls before a capture
+NO_CONTEXT = RuntimeError("cuBLAS: there was no current CUDA context\nin autograd's thread")
+
+
+def test_a_step_is_captured_at_its_third_call_after_two_that_prepare_it(cuda: FakeCuda) -> None:
+    captured = flipout.capture(cuda.step)
+    for _ in range(4):
+        captured()
+    assert cuda.done == [*FIRST, "capture", "step", "replay", "replay"]
+    captured.close()
+    captured()
+    assert cuda.done[-2:] == ["prepare", "step"]
+
+
+def test_a_capture_that_failed_is_tried_again_and_says_why(cuda: FakeCuda) -> None:
+    cuda.errors = [NO_CONTEXT, None]
+    captured = flipout.capture(cuda.step)
+    captured()
+    captured()
+    said = r"cannot be captured \(try 1 of 3\).* after 2 more calls: cuBLAS: there was no current CUDA context$"
+    with pytest.warns(UserWarning, match=said) as caught:
+        captured()
+    assert caught[0].filename == __file__
+    assert cuda.done == [*FIRST, "capture", "step", "step"]  # the call is served all the same
+    cuda.done.clear()
+    for _ in range(4):
+        captured()
+    assert cuda.done == [*FIRST, "capture", "step", "replay", "replay"]
+
+
+def test_captures_that_keep_failing_are_given_up_with_a_word(cuda: FakeCuda) -> None:
+    cuda.errors.extend([NO_CONTEXT] * 9)
+    captured, said = flipout.capture(cuda.step), []
+    for call in range(1, 13):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            captured()
+        said += [(call, str(one.message)) for one in caught]
+    assert [call for call, _ in said] == [3, 6, 9]
+    assert "(try 3 of 3), and runs as it is from now on: cuBLAS" in said[-1][1]
+    assert cuda.done.count("capture") == 3
+    assert cuda.done[-3:] == ["step"] * 3
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_failed_capture_leaves_the_current_stream_as_it_was(cuda: FakeCuda, elsewhere: bool) -> None:
+    if elsewhere:
+        cuda.current = Stream()
+    before = cuda.current
+    cuda.errors.append(NO_CONTEXT)
+    captured = flipout.capture(cuda.step)
+    captured()
+    captured()
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        captured()
+    assert cuda.current is before
+
+
+def test_the_cause_is_the_first_error_and_none_that_was_there_before(cuda: FakeCuda) -> None:
+    cuda.errors = [ValueError("")]
+    captured = flipout.capture(cuda.step)
+    captured()
+    captured()
+    try:
+        raise KeyError("handled while the step is called")
+    except KeyError:
+        with pytest.warns(UserWarning, match="ValueError$"):
+            captured()
+
+
+def test_calls_of_another_kind_or_thread_prepare_nothing(cuda: FakeCuda) -> None:
+    captured = flipout.capture(cuda.step)
+    captured(None)
+    captured(None, None)
+    other = threading.Thread(target=captured, args=(None,))
+    other.start()
+    other.join()
+    captured(None)
+    assert "capture" not in cuda.done
+    captured(None)
+    assert cuda.done[-3:] == ["capture", "step", "replay"]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_what_prepares_autograd_changes_nothing(mode: Any) -> None:
+    before = torch.get_rng_state()
+    with mode(), torch.autocast("cpu", torch.bfloat16):
+        seen: list[str] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(str(x.dtype)) or x, lambda x: x):
+            module._prepare(torch.device("cpu"))
+    assert set(seen) == {"torch.float32"}  # a backward pass was made, of a product in single precision
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,6 +1,9 @@
 """Draws inside of captured graphs, and steps that are captured."""
 
 import gc
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -162,3 +165,56 @@ def test_what_cannot_be_captured_runs_as_it_is_and_says_so() -> None:
     with torch.random.fork_rng():
         drawn = [torch.manual_seed(1) and torch.rand(3, device="cuda").tolist() for _ in range(2)]
     assert drawn[0] == drawn[1]  # torch draws on, as before
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+def test_a_capture_that_failed_once_is_tried_again() -> None:
+    captures = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            captures.append(1)
+            return x * x.sum().item() if len(captures) == 1 else 3 * x
+        return 3 * x
+
+    captured, x = flipout.capture(step), torch.ones(2, device="cuda")
+    captured(x)
+    captured(x)
+    with pytest.warns(UserWarning, match=r"cannot be captured \(try 1 of 3\)"):
+        assert captured(x).tolist() == [3.0, 3.0]
+    for _ in range(4):
+        assert captured(x).tolist() == [3.0, 3.0]
+    assert captured.graph is not None
+    assert len(captures) == 2
+
+
+FIRST_THING = """
+import warnings
+warnings.simplefilter("error")
+import torch
+import flipout
+from torch import nn
+
+torch.manual_seed(0)
+layer = nn.Linear(512, 512, device="cuda", dtype=torch.bfloat16)
+model = flipout.perturb(layer, flipout.MeanField(std=0.1), scheme="shared")
+parameters = list(model.parameters())
+x = torch.randn(8192, 512, device="cuda", dtype=torch.bfloat16)
+
+def step(x):
+    return torch.autograd.grad(LOSS, parameters)
+
+captured = flipout.capture(step)
+for _ in range(5):
+    gradients = captured(x)
+assert captured.graph is not None
+assert all(bool(one.isfinite().all()) for one in gradients)
+"""
+
+
+@pytest.mark.parametrize("loss", ["model(x).sum()", "model(x).float().square().mean()"])
+def test_a_step_is_captured_as_the_first_thing_that_a_process_does_on_the_device(loss: str) -> None:
+    """The gradient of a sum is expanded, without a kernel: a product is the first thing that autograd's thread does."""
+    code, root = FIRST_THING.replace("LOSS", loss), Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
+    assert done.returncode == 0, done.stderr

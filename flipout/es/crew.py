@@ -13,9 +13,12 @@ from .strategy import EvolutionStrategy
 
 @dataclass(eq=False)
 class Work:
-    """One generation: parts to be given away, how often each is out, and what came of them; None was lost."""
+    """One evaluation of a generation: parts to be given away, how often each is out, and what came of them; None was
+    lost."""
 
     queue: deque[int]
+    edition: int = 0  # of the strategy
+    generation: int = 0
     out: Counter[int] = field(default_factory=Counter)
     made: dict[int, list[float] | None] = field(default_factory=dict)
 
@@ -43,42 +46,49 @@ class Work:
 
 @dataclass(eq=False)
 class Worker:
-    """An actor, and the call that it is at: one without parts is to come up, or to join."""
+    """An actor, the call that it is at, and what that asks: a call without parts is to come up, or to join."""
 
     number: int
     actor: Any
     call: Any
-    joined: bool = False  # is sent whatever the strategy is told
+    edition: int | None = None  # of the strategy that it has a copy of, or is sent one
     parts: list[int] = field(default_factory=list)
     work: Work | None = None
     since: float = 0.0
 
 
 class Copy:
-    """What an actor is. It answers calls in the order in which they were made."""
+    """What an actor is. It answers calls in the order in which they were made, and none that are about another
+    edition of the strategy than it has."""
 
     strategy: EvolutionStrategy
+    edition: int | None = None  # None: no strategy
 
     def up(self) -> int:
         return os.getpid()
 
-    def join(self, ticket: tuple[dict[str, Any], dict[str, Any]], device: str, threads: int) -> None:
+    def join(self, edition: int, ticket: tuple[dict[str, Any], dict[str, Any]], device: str, threads: int) -> None:
+        self.edition = None
         arguments, state = ticket
         torch.set_num_threads(threads)
         arguments["model"].to(device)
         self.strategy = EvolutionStrategy(**arguments)
         self.strategy.load(state)
+        self.edition = edition
 
-    def tell(self, generation: int, fitness: Any) -> None:
-        if self.strategy.generation == generation:
+    def tell(self, edition: int, generation: int, fitness: Any) -> None:
+        if self._is_at(edition, generation):
             self.strategy.tell(fitness.copy())
 
-    def evaluate(self, generation: int, parts: list[int], most: int) -> list[list[float]] | None:
-        """None where an update was missed."""
-        if self.strategy.generation != generation:
+    def evaluate(self, edition: int, generation: int, parts: list[int], most: int) -> list[list[float]] | None:
+        """None where the strategy is another one, or an update was missed."""
+        if not self._is_at(edition, generation):
             return None
         populations = self.strategy.ask(most)
         return [self.strategy.evaluate(populations[i]).tolist() for i in parts]
+
+    def _is_at(self, edition: int, generation: int) -> bool:
+        return self.edition == edition and self.strategy.generation == generation
 
 
 def ticket(strategy: EvolutionStrategy) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -31,8 +31,8 @@ class RayFleet(Fleet):
     A part is `members` members, by default those of one ΔŴ, whatever the number of workers: that changes nothing, and
     may be set at any time. Who dies is replaced, and who comes gets the current weights. What the dead had is evaluated
     by others, or with lost='drop' left out of the sum. What takes `patience` times as long as usual is given to a
-    second worker, too, and the first answer counts. `events` tells of all that. Where no worker has come up for
-    `timeout` seconds, it is an error.
+    second worker, too, and the first answer counts. An answer or an error that comes after that, or to an earlier
+    question, is dropped. `events` tells of all that. Where no worker has come up for `timeout` seconds, it is an error.
     """
 
     def __init__(
@@ -67,6 +67,8 @@ class RayFleet(Fleet):
         self._heard = 0.0  # when somebody did
         self._usual: deque[float] = deque(maxlen=101)  # seconds for a part
         self._stamp: Any = None  # of the strategy whose copies the workers have
+        self._edition = 0  # its number: a new one for another strategy, one that was changed by hand, or after an error
+        self._asked: tuple[EvolutionStrategy, int] | None = None  # what was evaluated last, until it is told
         self._ticket: Any = None  # for those who join in this generation
 
     def __enter__(self) -> "RayFleet":
@@ -82,7 +84,7 @@ class RayFleet(Fleet):
                 self._ray.kill(worker.actor)
             if self._started:
                 self._ray.shutdown()
-        self._crew, self._started, self._stamp, self._ticket = [], False, None, None
+        self._crew, self._started, self._stamp, self._asked, self._ticket = [], False, None, None, None
 
     def most(self, strategy: "EvolutionStrategy") -> int:
         """Members of a part."""
@@ -95,11 +97,10 @@ class RayFleet(Fleet):
         if strategy.fitness is None:
             raise InvalidArgument("fitness=None: workers have nothing to evaluate with. Give one, or use ask and tell.")
         if self._stamp != crew.stamp(strategy):
-            self._ticket = None
-            for worker in self._crew:
-                worker.joined = False
+            self._ticket, self._edition = None, self._edition + 1
+        self._stamp = None  # an error on the way leaves it so: what was asked until then counts no more
         sizes = [part.size for part in strategy.ask(self.most(strategy))]
-        work = crew.Work(deque(range(len(sizes))))
+        work = crew.Work(deque(range(len(sizes))), self._edition, strategy.generation)
         self._heard = time.monotonic()
         while len(work.made) < len(sizes):
             self._muster(work)
@@ -110,22 +111,26 @@ class RayFleet(Fleet):
             ready, _ = self._ray.wait(list(calls), timeout=_TICK)
             for call in ready:
                 self._hear(calls[call], strategy, work)
-            if not any(worker.joined for worker in self._crew) and time.monotonic() - self._heard > self.timeout:
+            if not any(map(self._joined, self._crew)) and time.monotonic() - self._heard > self.timeout:
                 raise FleetError(
                     f"No worker has come up within timeout={self.timeout:g} s. {self.workers} with cpus={self.cpus:g}, "
                     f"gpus={self.gpus:g} are asked for; Ray has {self._ray.cluster_resources()}."
                 )
-        self._stamp = crew.stamp(strategy)
+        self._stamp, self._asked = crew.stamp(strategy), (strategy, strategy.generation)
         made = (work.made[i] or [math.nan] * size for i, size in enumerate(sizes))
         return torch.tensor([number for part in made for number in part], dtype=torch.float64)
 
     def follow(self, strategy: "EvolutionStrategy", fitness: Tensor) -> None:
         from . import crew
 
+        asked, self._asked, self._ticket = self._asked, None, None
+        if asked != (strategy, strategy.generation - 1):
+            self._stamp = None  # told by hand: the copies may be of another strategy, or of other weights
+            return
         for worker in self._crew:
-            if worker.joined:
-                worker.actor.tell.remote(strategy.generation - 1, fitness.numpy())
-        self._stamp, self._ticket = crew.stamp(strategy), None
+            if self._joined(worker):
+                worker.actor.tell.remote(worker.edition, strategy.generation - 1, fitness.numpy())
+        self._stamp = crew.stamp(strategy)
 
     def _muster(self, work: "Work") -> None:
         """As many workers as there shall be."""
@@ -155,16 +160,20 @@ class RayFleet(Fleet):
 
     def _occupy(self, worker: "Worker", strategy: "EvolutionStrategy", work: "Work") -> None:
         """The weights for who has none; then parts; then those of who is slow."""
-        if not worker.joined:
+        if not self._joined(worker):
             place = "cuda" if self.gpus else "cpu", max(int(self.cpus), 1)
-            worker.call = worker.actor.join.remote(self._ticket_of(strategy), *place)
-            worker.joined = True
+            worker.call = worker.actor.join.remote(self._edition, self._ticket_of(strategy), *place)
+            worker.edition, worker.parts, worker.work = self._edition, [], None
             self.events.append(f"generation {strategy.generation}: worker {worker.number} joins")
             return
         parts = work.take(len(self._crew)) or self._slow_parts(work)
         if parts:
             worker.parts, worker.work, worker.since = parts, work, time.monotonic()
-            worker.call = worker.actor.evaluate.remote(strategy.generation, parts, self.most(strategy))
+            worker.call = worker.actor.evaluate.remote(work.edition, work.generation, parts, self.most(strategy))
+
+    def _joined(self, worker: "Worker") -> bool:
+        """Whether it is sent what this edition of the strategy is told."""
+        return worker.edition == self._edition
 
     def _slow_parts(self, work: "Work") -> list[int]:
         for worker in self._crew if self._usual else ():
@@ -177,8 +186,9 @@ class RayFleet(Fleet):
         return []
 
     def _hear(self, worker: "Worker", strategy: "EvolutionStrategy", work: "Work") -> None:
-        """What a call came to."""
+        """What a call came to. An answer or error counts only for what is being asked now."""
         call, worker.call = worker.call, None
+        is_late = self._is_late(worker, work)
         gone = self._ray.exceptions
         try:
             answer = self._ray.get(call)
@@ -186,21 +196,46 @@ class RayFleet(Fleet):
             self._bury(worker, strategy, work, error)
             return
         except Exception as error:
+            if is_late:
+                self._drop(worker, strategy, error)
+                return
             if worker.parts:
                 raise  # what the fitness itself raised
+            worker.edition = None
             raise FleetError(
                 f"Worker {worker.number} cannot make a copy of the strategy: {error}\nWhat the model and the fitness "
                 "need must be importable where the workers are, and on a GPU only with gpus=1."
             ) from error
         self._heard = time.monotonic()
+        if is_late:
+            self._drop(worker, strategy)
+            return
         if worker.parts and answer is None:
-            worker.joined = False
+            worker.edition = None
             work.take_back(worker)
-        elif worker.parts and worker.work is work:
+        elif worker.parts:
             self._fallen = 0
             self._usual.append((self._heard - worker.since) / len(worker.parts))
             for i, fitness in zip(worker.parts, answer, strict=True):
                 work.made.setdefault(i, fitness)
+        worker.parts, worker.work = [], None
+
+    def _is_late(self, worker: "Worker", work: "Work") -> bool:
+        """Whether a worker is at something that nobody asks any longer: another edition, another evaluation, or parts
+        that others have answered meanwhile."""
+        if worker.parts:
+            return worker.work is not work or all(i in work.made for i in worker.parts)
+        return worker.edition is not None and not self._joined(worker)
+
+    def _drop(self, worker: "Worker", strategy: "EvolutionStrategy", error: Exception | None = None) -> None:
+        what = "to an earlier question"
+        if worker.work is not None and worker.work.edition == self._edition:
+            what = f"of generation {worker.work.generation}"
+        cause = getattr(error, "cause", None) or error  # Ray's own error quotes the traceback of the worker
+        why = "" if cause is None else f" ({type(cause).__name__}: {cause})"
+        self.events.append(
+            f"generation {strategy.generation}: worker {worker.number} is slow; its answer {what} is dropped{why}"
+        )
         worker.parts, worker.work = [], None
 
     def _bury(self, worker: "Worker", strategy: "EvolutionStrategy", work: "Work", error: Exception) -> None:

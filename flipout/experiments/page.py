@@ -1,7 +1,6 @@
 """The report: one self-contained HTML page of finished runs, the paper's number beside ours."""
 
 from collections.abc import Sequence
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,12 +9,13 @@ from ..variance.records import write_whole
 from .page_comparison import comparable, comparison, heading
 from .page_finished import Finished, read
 from .page_index import broken, index
+from .page_markup import Html, html, lines
 from .page_run import article
-from .page_values import count, lines, tally
+from .page_values import count, tally
 from .results import MUST_HOLD, REPORTED
 
 # The page may show what it carries and fetch nothing, whatever a result file says.
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def write_page(folders: Sequence[Path], path: Path) -> None:
@@ -29,17 +29,17 @@ def write_page(folders: Sequence[Path], path: Path) -> None:
     write_whole(path, _page(runs))
 
 
-def _page(runs: Sequence[Finished]) -> str:
-    title = f"{len(runs)} runs" if len(runs) > 1 else escape(runs[0].result.title)
+def _page(runs: Sequence[Finished]) -> Html:
     css = files("flipout.experiments").joinpath("page.css").read_text(encoding="utf-8")
     groups = comparable(runs)
-    return f"""<!DOCTYPE html>
+    return html(
+        """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <link rel="icon" href="data:,">
 <title>{title} · flipout report</title>
 <style>
@@ -49,17 +49,26 @@ def _page(runs: Sequence[Finished]) -> str:
 <header>
 <p class="name">flipout report</p>
 <h1>The paper’s numbers beside ours</h1>
-<p class="lead">{_lead(runs)}</p>
+<p class="lead">{lead}</p>
 </header>
 <main>
-{broken(runs)}
-{index(runs, [heading(group) for group in groups])}
-{lines(comparison(group) for group in groups)}
-{lines(article(run) for run in runs)}
+{broken}
+{index}
+{comparisons}
+{articles}
 </main>
 </body>
 </html>
-"""
+""",
+        policy=POLICY,
+        title=f"{len(runs)} runs" if len(runs) > 1 else runs[0].result.title,
+        css=Html(css),  # a file of this package
+        lead=_lead(runs),
+        broken=broken(runs),
+        index=index(runs, [heading(group) for group in groups]),
+        comparisons=lines(comparison(group) for group in groups),
+        articles=lines(article(run) for run in runs),
+    )
 
 
 def _lead(runs: Sequence[Finished]) -> str:

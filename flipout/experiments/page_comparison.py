@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from .page_finished import Finished
+from .page_markup import Html, html, joined
 from .page_tables import Column, Row, table
-from .page_values import DASH, holds, number, setting, theory_first, value_and_interval
+from .page_values import BACK, DASH, holds, number, setting, theory_first, value_and_interval
 from .results import MUST_HOLD, Check
 from .runs import flat
 
@@ -26,50 +26,54 @@ def heading(runs: Sequence[Finished]) -> tuple[str, str]:
     return f"Compared: {runs[0].result.experiment}", f"compared-{runs[0].anchor}"
 
 
-def comparison(runs: Sequence[Finished]) -> str:
+def comparison(runs: Sequence[Finished]) -> Html:
     title, anchor = heading(runs)
     columns = [Column(f"{run.name}, {run.result.preset}", "run", run.anchor) for run in runs]
-    return f"""<section class="compared" id="{anchor}" aria-labelledby="title-{anchor}">
-<h2 id="title-{anchor}">{escape(title)}</h2>
+    return html(
+        """<section class="compared" id="{anchor}" aria-labelledby="title-{anchor}">
+<h2 id="title-{anchor}">{title}</h2>
 <h3>Settings in which they differ</h3>
-{_settings(runs, columns) or "<p>None: settings and environment are the same.</p>"}
+{settings}
 <h3>Numbers</h3>
-{_numbers(runs, columns) or "<p>None was measured.</p>"}
+{numbers}
 <h3>Checks side by side</h3>
-{_checks(runs, columns) or "<p>There are none.</p>"}
-<p class="back"><a href="#summary"><span aria-hidden="true">↑</span> Back to the top</a></p>
-</section>"""
+{checks}
+{back}
+</section>""",
+        anchor=anchor,
+        title=title,
+        settings=_settings(runs, columns) or html("<p>None: settings and environment are the same.</p>"),
+        numbers=_numbers(runs, columns) or html("<p>None was measured.</p>"),
+        checks=_checks(runs, columns) or html("<p>There are none.</p>"),
+        back=BACK,
+    )
 
 
-def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
+def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     facts = [{**flat(run.config), **flat(run.facts, "environment.")} for run in runs]
     differ = [key for key in _keys(facts) if any(own.get(key, _ABSENT) != facts[0].get(key, _ABSENT) for own in facts)]
-    rows = [Row(key, re.sub(r"([._])", r"\1<wbr>", escape(key)), _cells(facts, key, setting)) for key in differ]
+    rows = [Row(key, joined(re.split("(?<=[._])", key), "<wbr>"), _cells(facts, key, setting)) for key in differ]
     return table("wide", "Settings in which they differ", [Column("setting", "head"), *columns], rows, "setting")
 
 
 _ABSENT = object()
 
 
-def _numbers(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
+def _numbers(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     measured, paper = [run.result.measured for run in runs], [run.result.paper for run in runs]
     rows = []
     for key in _keys([*measured, *paper]):
         said = dict.fromkeys(number(own[key]) for own in paper if key in own)
-        rows.append(Row(key, escape(key), [", ".join(said) or DASH, *_cells(measured, key, number)]))
+        rows.append(Row(key, key, [joined(said, ", ") or DASH, *_cells(measured, key, number)]))
     columns = [Column("quantity", "head"), Column("paper", "run"), *columns]
     return table("wide numeric", "Numbers of these runs beside the paper’s", columns, rows)
 
 
-def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> str:
+def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     checks = [{_claimed(check): check for check in theory_first(run.result.checks)} for run in runs]
     known = {claim: check for own in checks for claim, check in own.items()}
     rows = [
-        Row(
-            claim,
-            escape(claim),
-            [escape(known[claim].kind.replace("_", " ")), *_cells(checks, claim, _check)],
-        )
+        Row(claim, claim, [known[claim].kind.replace("_", " "), *_cells(checks, claim, _check)])
         for claim in map(_claimed, theory_first(known.values()))
     ]
     columns = [Column("claim", "head"), Column("kind"), *columns]
@@ -81,11 +85,16 @@ def _claimed(check: Check) -> str:
     return re.sub(r"; [^()]*$", "", check.claim)
 
 
-def _check(check: Check) -> str:
+def _check(check: Check) -> Html:
     value, interval = value_and_interval(check)
-    look = "holds broken" if check.kind == MUST_HOLD and not check.holds else "holds"
-    shown = f'<div class="{look}" data-holds="{str(check.holds).lower()}">{holds(check)}</div><div>{value}</div>'
-    return shown if check.interval is None else f"{shown}<div>{interval}</div>"
+    return html(
+        '<div class="{look}" data-holds="{data}">{holds}</div><div>{value}</div>{interval}',
+        look="holds broken" if check.kind == MUST_HOLD and not check.holds else "holds",
+        data=str(check.holds).lower(),
+        holds=holds(check),
+        value=value,
+        interval="" if check.interval is None else html("<div>{interval}</div>", interval=interval),
+    )
 
 
 def _keys(mappings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,6 +1,5 @@
 """The folder of a finished run, read for the report."""
 
-import json
 import math
 import re
 from base64 import b64encode
@@ -10,10 +9,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError
+from ..errors import DataError, InvalidArgument
 from .catalogue import EXPERIMENTS
+from .checked import Mismatch, checked, load
 from .page_values import theory_first
 from .results import Check, Result
+
+
+@dataclass(frozen=True)
+class Session:
+    started: datetime
+    seconds: float
+    commit: str | None
+    finished: bool = True  # older files do not say
+
+    def __post_init__(self) -> None:
+        if self.seconds < 0:
+            raise InvalidArgument(f"seconds: {self.seconds} found; expected a number ≥ 0")
 
 
 @dataclass(frozen=True)
@@ -26,8 +38,7 @@ class Finished:
     result: Result
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
-    seconds: float
-    started: datetime
+    sessions: tuple[Session, ...]
     images: tuple[str, ...]
 
     @property
@@ -35,12 +46,18 @@ class Finished:
         return self.environment["device"]
 
     @property
+    def started(self) -> datetime:
+        return self.sessions[0].started
+
+    @property
+    def seconds(self) -> float:
+        return math.fsum(session.seconds for session in self.sessions)
+
+    @property
     def facts(self) -> dict[str, Any]:
         """The environment, with the commits of all its sessions."""
-        one = {key: value for key, value in self.environment.items() if key != "sessions"}
-        last = one.get("commit")
-        commits = dict.fromkeys(session.get("commit", last) for session in self.environment["sessions"])
-        return {**one, "commit": ", ".join(map(str, commits)) if len(commits) > 1 else next(iter(commits), last)}
+        commits = dict.fromkeys(session.commit for session in self.sessions)
+        return {**self.environment, "commit": ", ".join(map(str, commits)) if len(commits) > 1 else next(iter(commits))}
 
     @property
     def own_name(self) -> str:
@@ -86,35 +103,54 @@ def _read(folder: Path, taken: set[str]) -> Finished:
         )
     result, environment = Result.read(folder / "result.json"), _object(folder / "environment.json")
     try:
-        _, sessions = environment["device"], environment["sessions"]
-        started = datetime.fromisoformat(sessions[0]["started"])
-        seconds = math.fsum(session["seconds"] for session in sessions)
-    except (LookupError, TypeError, ValueError) as error:
+        sessions = _sessions(environment)
+    except Mismatch as error:
         raise DataError(
-            f"{folder / 'environment.json'} does not say what the run cost ({type(error).__name__}: {error}). Expected "
-            f"a device, and sessions with started and seconds. Run it again: `flipout run {name} ...`."
+            f"{folder / 'environment.json'} does not say what the run cost ({error}). Expected a device, and sessions "
+            f"with started and seconds. Run it again: `flipout run {name} ...`."
         ) from error
     if result.experiment in EXPERIMENTS:
-        result = result.linked(EXPERIMENTS[result.experiment].seen, config)  # older files do not say
-    images = tuple(_image(folder / "figures" / f"{figure.name}.svg") for figure in result.figures)
-    anchor = _anchor(result.experiment, taken)
-    return Finished(folder.resolve(), "", anchor, result, config, environment, seconds, started, images)
+        try:
+            result = result.linked(EXPERIMENTS[result.experiment].seen, config)  # older files do not say
+        except Mismatch as error:
+            raise _not_written(folder / "config.json", error) from error
+    images = tuple(_image(folder, f"{figure.name}.svg") for figure in result.figures)
+    facts = {key: value for key, value in environment.items() if key != "sessions"}
+    return Finished(folder.resolve(), "", _anchor(result.experiment, taken), result, config, facts, sessions, images)
+
+
+def _sessions(environment: Mapping[str, Any]) -> tuple[Session, ...]:
+    """Those of a run; one that does not name its commit has that of the environment."""
+    for field, kind in (("device", str), ("commit", str | None)):
+        checked(environment.get(field), kind, field)
+    listed = checked(environment.get("sessions"), tuple[Mapping[str, Any], ...], "sessions")
+    if not listed:
+        raise Mismatch("sessions: none; expected at least one")
+    full = [{"commit": environment.get("commit"), **one} for one in listed]
+    return checked(full, tuple[Session, ...], "sessions")
 
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        held = load(path)
         if not isinstance(held, dict):
-            raise TypeError(f"a JSON object was expected, and this is a {type(held).__name__}")
+            raise Mismatch(f"a JSON object was expected, and this is a {type(held).__name__}")
         return held
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(
-            f"{path} is not the file that a run writes ({type(error).__name__}: {error}). Give the folder of a "
-            "finished run, as `flipout run NAME` leaves it."
-        ) from error
+    except (OSError, ValueError) as error:
+        raise _not_written(path, error) from error
 
 
-def _image(path: Path) -> str:
+def _not_written(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path} is not the file that a run writes ({type(error).__name__}: {error}). Give the folder of a finished "
+        "run, as `flipout run NAME` leaves it."
+    )
+
+
+def _image(folder: Path, name: str) -> str:
+    path = folder / "figures" / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"{path} leads out of the folder of the run. Put the file itself there: a report shows it.")
     try:
         return b64encode(path.read_bytes()).decode()
     except OSError as error:

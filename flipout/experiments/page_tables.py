@@ -3,9 +3,9 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
-from .page_values import count, lines
+from .page_markup import Html, html, joined, lines, link
+from .page_values import count
 
 MANY = 10  # rows that differ in their subject alone: "conv1: slope of flipout", "conv2: slope of flipout", ...
 
@@ -19,17 +19,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """`name` is text, "subject: what is said of it" or that alone; head and cells are HTML."""
+    """`name` is "subject: what is said of it" or that alone; head and cells are text or HTML."""
 
     name: str
     head: str
     cells: Sequence[str]
-    attributes: str = ""
+    attributes: Html | None = None
     holds: bool | None = None
     broken: bool = False
 
 
-def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row], noun: str = "number") -> str:
+def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row], noun: str = "number") -> Html:
     """`kind` is a class of the style sheet; "wide" scrolls in a box of its own."""
     families: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -42,41 +42,58 @@ def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row],
     )
 
 
-def _folded(kind: str, said: str, columns: Sequence[Column], rows: Sequence[Row], noun: str) -> str:
+def _folded(kind: str, said: str, columns: Sequence[Column], rows: Sequence[Row], noun: str) -> Html:
     held = [row.holds for row in rows if row.holds is not None]
     shown = f"{sum(held)} of {len(held)} hold" if held else count(len(rows), noun)
-    return f"""<details class="family"{" open" if any(row.broken for row in rows) else ""}>
-<summary>{escape(said)} <span class="many">{shown}</span></summary>
-{_table(kind, said, columns, rows)}
-</details>"""
+    return html(
+        """<details class="family"{open}>
+<summary>{said} <span class="many">{shown}</span></summary>
+{table}
+</details>""",
+        open=html(" open") if any(row.broken for row in rows) else html(""),
+        said=said,
+        shown=shown,
+        table=_table(kind, said, columns, rows),
+    )
 
 
-def _table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row]) -> str:
+def _table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Html:
     """The roles keep it a table for screen readers where the style sheet folds its rows."""
     if not rows:
-        return ""
-    heads = (
-        f'<th scope="col" role="columnheader" class="{column.look}">'
-        + (f'<a href="#{column.link}">{escape(column.name)}</a>' if column.link else escape(column.name))
-        + "</th>"
-        for column in columns
-    )
-    made = f"""<table class="{kind}" role="table">
-<caption class="unseen">{escape(title)}</caption>
-<thead role="rowgroup"><tr role="row">{"".join(heads)}</tr></thead>
+        return html("")
+    made = html(
+        """<table class="{kind}" role="table">
+<caption class="unseen">{title}</caption>
+<thead role="rowgroup"><tr role="row">{heads}</tr></thead>
 <tbody role="rowgroup">
-{lines(_row(columns, row) for row in rows)}
+{rows}
 </tbody>
-</table>"""
+</table>""",
+        kind=kind,
+        title=title,
+        heads=joined(map(_head, columns)),
+        rows=lines(_row(columns, row) for row in rows),
+    )
     if "wide" not in kind.split():
         return made
-    return f'<div class="scrolls" role="region" tabindex="0" aria-label="{escape(title)}">\n{made}\n</div>'
+    return html(
+        '<div class="scrolls" role="region" tabindex="0" aria-label="{title}">\n{table}\n</div>',
+        title=title,
+        table=made,
+    )
 
 
-def _row(columns: Sequence[Column], row: Row) -> str:
+def _head(column: Column) -> Html:
+    name = link(column.link, column.name) if column.link else column.name
+    return html('<th scope="col" role="columnheader" class="{look}">{name}</th>', look=column.look, name=name)
+
+
+def _row(columns: Sequence[Column], row: Row) -> Html:
     cells = (
-        f'<td role="cell" data-label="{escape(column.name)}" class="{column.look}">{cell}</td>'
+        html('<td role="cell" data-label="{column.name}" class="{column.look}">{cell}</td>', column=column, cell=cell)
         for column, cell in zip(columns[1:], row.cells, strict=True)
     )
-    head = f'<th scope="row" role="rowheader" class="{columns[0].look}">{row.head}</th>'
-    return f'<tr role="row"{row.attributes}>{head}{"".join(cells)}</tr>'
+    head = html('<th scope="row" role="rowheader" class="{look}">{head}</th>', look=columns[0].look, head=row.head)
+    return html(
+        '<tr role="row"{attributes}>{cells}</tr>', attributes=row.attributes or "", cells=joined([head, *cells])
+    )

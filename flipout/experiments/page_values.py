@@ -4,22 +4,25 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from html import escape
+from datetime import datetime
 from typing import Any
 
+from .page_markup import Html, html, joined
 from .results import MUST_HOLD, Check, Number
 
 DASH, MINUS, NBSP, NARROW = "–", "−", "\N{NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}"
-_EXPONENT = re.compile(r"(\d)e([+-]\d+)\b")
+BACK = html('<p class="back"><a href="#summary"><span aria-hidden="true">↑</span> Back to the top</a></p>')
+_EXPONENT = re.compile(r"(\de[+-]\d{1,3}\b)")
 
 
-def number(value: Number | None, decimals: int | None = None) -> str:
+def number(value: Number | None, decimals: int | None = None) -> Html:
     """As HTML, with four significant digits unless the decimals are given; integers and strings as they are, but for
     powers of ten."""
     if isinstance(value, str):
-        return _EXPONENT.sub(lambda found: _power(*found.groups()), escape(value))
+        parts = _EXPONENT.split(value)  # every second one is a power of ten
+        return joined(_power(*part.split("e")) if i % 2 else part for i, part in enumerate(parts))
     if value is None or not math.isfinite(value):
-        return "not finite"
+        return html("not finite")
     comma = "," if abs(value) >= 10_000 else ""
     if decimals is not None:
         shown = f"{value:{comma}.{decimals}f}"
@@ -27,40 +30,47 @@ def number(value: Number | None, decimals: int | None = None) -> str:
         shown = f"{value:{comma}}"
     elif value and not 1e-3 <= abs(value) < 1e6:
         mantissa, exponent = f"{value:.3e}".split("e")
-        shown = _power(_short(mantissa), exponent)
+        shown = _power(_short(mantissa).replace("-", MINUS), exponent)
     else:
         places = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
         shown = _short(f"{value:{comma}.{places}f}")
-    return f'<data value="{value}">{shown.replace("-", MINUS)}</data>'
+    shown = shown if isinstance(shown, Html) else shown.replace("-", MINUS)
+    return html('<data value="{value}">{shown}</data>', value=value, shown=shown)
 
 
 def _short(digits: str) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
-def _power(mantissa: str, exponent: str) -> str:
+def _power(mantissa: str, exponent: str) -> Html:
     power = str(int(exponent)).replace("-", MINUS)
-    return mantissa if power == "0" else f"{mantissa}{NARROW}×{NARROW}10<sup>{power}</sup>"
+    shown = html("") if power == "0" else html("{gap}×{gap}10<sup>{power}</sup>", gap=NARROW, power=power)
+    return joined([mantissa, shown])
 
 
-def value_and_interval(check: Check) -> tuple[str, str]:
+def value_and_interval(check: Check) -> tuple[Html, str]:
     """To the same decimals: those that show the width of the interval to three digits."""
     if check.interval is None:
         return number(check.value), DASH
     low, high = check.interval
     if low is None or high is None:
-        ends = [f"above {number(low)}"] * (low is not None) + [f"below {number(high)}"] * (high is not None)
-        return number(check.value), " ".join(ends) or DASH
+        ends = [html("above {low}", low=number(low))] * (low is not None)
+        ends += [html("below {high}", high=number(high))] * (high is not None)
+        return number(check.value), joined(ends, " ") or DASH
     decimals = None
     if check.value is not None and low < high and max(abs(low), abs(high)) < 1e6:
         decimals = max(0, 2 - math.floor(math.log10(high - low)))
         decimals = decimals if decimals <= 6 else None
-    return number(check.value, decimals), f"{number(low, decimals)} to {number(high, decimals)}"
+    return number(check.value, decimals), joined([number(low, decimals), number(high, decimals)], " to ")
 
 
-def holds(check: Check) -> str:
+def holds(check: Check) -> Html:
     mark, said = ("✓", "holds") if check.holds else ("✗", "does not hold")
-    return f'<span aria-hidden="true">{mark}</span> {said}'
+    return html('<span aria-hidden="true">{mark}</span> {said}', mark=mark, said=said)
+
+
+def day(moment: datetime) -> Html:
+    return html('<time datetime="{exactly}">{moment:%Y-%m-%d}</time>', exactly=moment.isoformat(), moment=moment)
 
 
 def theory_first(checks: Iterable[Check]) -> list[Check]:
@@ -81,14 +91,8 @@ def duration(seconds: float) -> str:
 
 def setting(value: Any) -> str:
     """A setting, or a fact of the environment, as it stands in its file."""
-    return escape(
-        value if isinstance(value, str) else "none" if value is None else json.dumps(value, ensure_ascii=False)
-    )
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def lines(parts: Iterable[str]) -> str:
-    return "\n".join(part for part in parts if part)

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import DataError
+from ..errors import DataError, InvalidArgument
 from ..variance.records import write_whole
+from .checked import checked, load
 
 Number = float | int | str
 MUST_HOLD, REPORTED = "must_hold", "reported"
@@ -34,6 +35,12 @@ class Figure:
     name: str
     caption: str
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", self.name):
+            raise InvalidArgument(
+                f"a figure named {self.name!r:.60}; expected a file name of letters, digits, - and _, such as variance"
+            )
+
 
 Seen = Callable[[str, Mapping[str, Any]], str | None]  # a claim, the settings of its run → the figure that shows it
 
@@ -56,10 +63,16 @@ class Result:
     title: str
     claim: str
     setting: str  # data, network, how it was trained: what a reader needs to judge the numbers
-    measured: Mapping[str, Number]
-    paper: Mapping[str, Number]
+    measured: Mapping[str, Number | None]  # None: not finite
+    paper: Mapping[str, Number | None]
     checks: tuple[Check, ...]
     figures: tuple[Figure, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [figure.name for figure in self.figures]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidArgument(f"figure {name!r} is named twice; expected a name for each")
 
     @property
     def broken(self) -> list[Check]:
@@ -81,17 +94,14 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> "Result":
+        """Read what `write` wrote.
+
+        Raises:
+            DataError: A field is missing, unknown, or not of its type; the message names it.
+        """
         try:
-            held = json.loads(path.read_text(encoding="utf-8"))
-            checks = [
-                {**c, "interval": None if c["interval"] is None else tuple(c["interval"])} for c in held["checks"]
-            ]
-            parts = {
-                "checks": tuple(Check(**check) for check in checks),
-                "figures": tuple(Figure(**figure) for figure in held["figures"]),
-            }
-            return cls(**{**held, **parts})
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return checked(load(path), cls)
+        except (OSError, ValueError) as error:
             raise DataError(
                 f"{path} is not the result of a run ({type(error).__name__}: {error}). Give the folder of a finished "
                 "run, as `flipout run NAME` leaves it, or finish this one with --resume."

@@ -8,6 +8,7 @@ from flipout.variance import Decomposition, Measurements
 
 from ..errors import InvalidArgument
 from . import variance_claims as claims
+from .checked import checked
 from .experiment import Config, Outcome
 from .results import MUST_HOLD, REPORTED, Check, Number, seen_in
 from .runs import Run
@@ -64,7 +65,8 @@ _LAYER = seen_in(variance="the log-log slope of|is within 10 % of its floor")
 
 
 def seen(claim: str, settings: Mapping[str, Any]) -> str | None:
-    layer, shown = claim.partition(": ")[0], settings.get("shown")
+    layer = claim.partition(": ")[0]
+    shown = checked(settings.get("shown"), tuple[str, ...] | None, "shown")
     return _EVERY_LAYER(claim, settings) or (_LAYER(claim, settings) if not shown or layer in shown else None)
 
 

@@ -180,6 +180,24 @@ def test_a_straggler(tmp_path: Path) -> None:
         assert equal(made, local(made.generation))
 
 
+def dawdle_and_fail() -> None:
+    time.sleep(5)
+    raise ZeroDivisionError("too late")
+
+
+def test_a_straggler_that_fails_ends_nothing(tmp_path: Path) -> None:
+    """Its part was evaluated by another worker, and the run has gone on."""
+    fitness = Marked(tmp_path, pause=0.02)
+    with es.RayFleet(2) as fleet:
+        made = strategy(fitness, fleet=fleet)
+        until_both(made, fitness)
+        made.fitness = Marked(tmp_path, made.generation, dawdle_and_fail, pause=0.02)
+        late = f"its answer of generation {made.generation} is dropped (ZeroDivisionError: too late)"
+        while not any(late in event for event in fleet.events):
+            made.step()
+        assert equal(made, local(made.generation))
+
+
 def test_what_was_changed_by_hand_reaches_the_workers() -> None:
     expected, made = local(2), strategy()
     with es.RayFleet(2) as made.fleet:

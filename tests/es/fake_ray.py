@@ -1,0 +1,108 @@
+"""As much of Ray as a fleet asks for, in this process: actors answer in order, and only when they are let."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flipout.es import ray as module
+
+
+class ActorError(Exception):
+    """An actor is gone."""
+
+
+@dataclass(eq=False)
+class Call:
+    actor: "Actor"
+    name: str
+    arguments: tuple[Any, ...]
+    outcome: Callable[[], Any] | None = None
+
+    @property
+    def generation(self) -> int:
+        """Of a call of `evaluate`; of others −1."""
+        return self.arguments[-3] if self.name == "evaluate" else -1
+
+
+@dataclass(eq=False)
+class Actor:
+    number: int
+    copy: Any
+    queue: deque[Call] = field(default_factory=deque)
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=lambda *arguments: self.called(name, arguments))
+
+    def called(self, name: str, arguments: tuple[Any, ...]) -> Call:
+        self.queue.append(Call(self, name, arguments))
+        return self.queue[-1]
+
+
+class FakeRay:
+    """`held` says which calls are not answered yet; `answering` is the number of the actor that is at work."""
+
+    exceptions = SimpleNamespace(
+        RayActorError=ActorError, ObjectLostError=ActorError, NodeDiedError=ActorError, WorkerCrashedError=ActorError
+    )
+
+    def __init__(self) -> None:
+        self.actors: list[Actor] = []
+        self.held: Callable[[Call], bool] = lambda call: False
+        self.answering = -1
+        self.idle = 0
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, **how: Any) -> Any:
+        return lambda kind: SimpleNamespace(remote=lambda: self._hired(kind()))
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def kill(self, actor: Actor) -> None:
+        pass
+
+    def wait(self, calls: list[Call], timeout: float) -> tuple[list[Call], list[Call]]:
+        ready = [call for call in calls if not self.held(call)]
+        self.idle = 0 if ready else self.idle + 1
+        assert self.idle < 5000, "nobody answers"
+        time.sleep(0 if ready else 0.001)
+        return ready, [call for call in calls if call not in ready]
+
+    def get(self, call: Call) -> Any:
+        """All that its actor was asked before is done before."""
+        while call.outcome is None:
+            asked = call.actor.queue.popleft()
+            self.answering = call.actor.number
+            asked.outcome = _outcome(call.actor.copy, asked)
+        return call.outcome()
+
+    def _hired(self, copy: Any) -> Actor:
+        self.actors.append(Actor(len(self.actors), copy))
+        return self.actors[-1]
+
+
+def _outcome(copy: Any, call: Call) -> Callable[[], Any]:
+    def failed(error: Exception) -> Any:
+        raise error
+
+    try:
+        value = getattr(copy, call.name)(*deepcopy(call.arguments))  # as through pickle
+    except Exception as error:
+        return lambda error=error: failed(error)
+    return lambda: value
+
+
+def installed(patch: pytest.MonkeyPatch) -> FakeRay:
+    """In the place of Ray, for every fleet that is made from here on; without patience."""
+    fake = FakeRay()
+    patch.setattr(module, "_ray", lambda: fake)
+    patch.setattr(module, "_TICK", 0.0)
+    return fake

@@ -1,0 +1,188 @@
+"""Answers of workers count for the question that was asked, and no other: an error that comes late ends nothing."""
+
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+
+from flipout import errors, es
+from flipout.es.crew import Copy, Work, ticket
+from tests.es.fake_ray import FakeRay, installed
+from tests.es.toys import regression, strategy
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    return installed(monkeypatch)
+
+
+@pytest.fixture
+def fleet(fake: FakeRay) -> es.RayFleet:
+    return es.RayFleet(2, patience=1.0)
+
+
+class Failing:
+    """A fitness that fails at some workers, in some generations: pairs of the two numbers."""
+
+    def __init__(self, fake: FakeRay, *where: tuple[int, int]) -> None:
+        self.fake, self.where = fake, set(where)
+
+    def __deepcopy__(self, memo: Any) -> "Failing":
+        return self  # one for all workers
+
+    def __call__(self, population: es.Population) -> Any:
+        if (self.fake.answering, population.generation) in self.where:
+            raise ZeroDivisionError(f"by worker {self.fake.answering}")
+        return regression(population)
+
+
+def alike(made: es.EvolutionStrategy) -> bool:
+    """Whether the weights are those of one process."""
+    expected = strategy(fleet=es.Local(members=4))
+    expected.run(made.generation)
+    pairs = zip(made.model.state_dict().values(), expected.model.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_the_fake_is_a_fleet(fleet: es.RayFleet) -> None:
+    made = strategy(fleet=fleet)
+    made.run(3)
+    assert alike(made)
+    assert [event for event in fleet.events if "joins" in event] == [f"generation 0: worker {i} joins" for i in (0, 1)]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_answer_of_an_earlier_generation_is_dropped_with_a_word(fake: FakeRay, fleet: es.RayFleet, fails) -> None:
+    """Also where it is an error: another worker has evaluated these parts meanwhile."""
+    made = strategy(Failing(fake, *[(0, 1)] * fails), fleet=fleet)
+    fake.held = lambda call: call.actor.number == 0 and call.generation == 1 == made.generation
+    made.run(5)
+    assert alike(made)
+    (said,) = [event for event in fleet.events if "dropped" in event]
+    why = " (ZeroDivisionError: by worker 0)" if fails else ""
+    assert said == f"generation 2: worker 0 is slow; its answer of generation 1 is dropped{why}"
+
+
+def test_an_error_of_another_strategy_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
+    wrong = strategy(Failing(fake, (0, 0), (1, 0)), fleet=fleet)
+    with pytest.raises(ZeroDivisionError, match="by worker 0"):
+        wrong.step()
+    assert fleet._crew[1].call.name == "evaluate"  # fails as well, and is heard below
+    made = strategy(fleet=fleet)
+    made.run(3)
+    assert alike(made)
+    assert [event for event in fleet.events if "dropped" in event] == [
+        "generation 0: worker 1 is slow; its answer to an earlier question is dropped (ZeroDivisionError: by worker 1)"
+    ]
+
+
+def test_an_error_of_an_earlier_attempt_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
+    """Not even at the same generation of the same strategy, once what was wrong is put right."""
+    fitness = Failing(fake, (0, 2), (1, 2))
+    made = strategy(fitness, fleet=fleet)
+    made.run(2)
+    fake.held = lambda call: call.actor.number == 1 and call.generation == 2
+    with pytest.raises(ZeroDivisionError, match="by worker 0"):
+        made.step()
+    late = fleet._crew[1].call
+    with pytest.raises(ZeroDivisionError, match="by worker 1"):
+        fake.get(late)
+    fitness.where.clear()
+    fake.held = lambda call: False
+    made.run(4)
+    assert alike(made)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_copy_that_failed_earlier_ends_nothing(fake: FakeRay, fleet: es.RayFleet, monkeypatch, again) -> None:
+    """Neither that of another strategy, nor that of an earlier attempt at this one."""
+    join, broken = Copy.join, {0, 1}
+
+    def joined(self: Copy, *arguments: Any) -> None:
+        if fake.answering in broken:
+            raise ModuleNotFoundError("No module named 'mine'")
+        join(self, *arguments)
+
+    monkeypatch.setattr(Copy, "join", joined)
+    first = strategy(fleet=fleet)
+    with pytest.raises(errors.FleetError, match="Worker 0 cannot make a copy of the strategy: No module named 'mine'"):
+        first.step()
+    late = fleet._crew[1].call
+    assert late.name == "join"
+    with pytest.raises(ModuleNotFoundError):
+        fake.get(late)
+    broken.clear()
+    made = first if again else strategy(fleet=fleet)
+    made.run(3)
+    assert alike(made)
+
+
+@pytest.mark.parametrize("who", ["another strategy", "this one, after its weights were changed"])
+def test_copies_follow_what_they_evaluated_alone(fleet: es.RayFleet, who: str) -> None:
+    """Numbers told by hand are not for copies of another strategy at the same generation, or of other weights."""
+    first = strategy(fleet=fleet)
+    with torch.no_grad():
+        first.model.get_parameter("0.weight").mul_(0.5)
+    first.step()
+    made = first if who.startswith("this") else strategy(fleet=fleet)
+    if made is not first:
+        made.tell(torch.arange(24.0))  # as first was told: both are at generation 1
+    with torch.no_grad():
+        made.model.get_parameter("0.bias").add_(1.0)
+    made.tell(torch.arange(24.0))
+    expected = made.replica()
+    expected.fleet = es.Local(members=4)
+    made.step()
+    expected.step()
+    pairs = zip(made.model.state_dict().values(), expected.model.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_an_error_on_what_another_worker_has_answered_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
+    """In the same generation: the first answer counts. One on a part that nobody has answered is an error."""
+    made = strategy(Failing(fake, (0, 1)), fleet=fleet)
+    made.step()
+    worker = fleet._crew[0]
+    for answered in ({0, 1}, {0}):
+        work = Work(deque([2]), fleet._edition, 1, made={i: [0.0] * 4 for i in answered})
+        worker.parts, worker.work = [0, 1], work
+        worker.call = worker.actor.evaluate.remote(worker.edition, 1, [0, 1], 4)
+        if len(answered) == 2:
+            fleet._hear(worker, made, work)
+            assert "its answer of generation 1 is dropped (ZeroDivisionError" in fleet.events[-1]
+            assert (worker.parts, worker.work, worker.call) == ([], None, None)
+        else:
+            with pytest.raises(ZeroDivisionError, match="by worker 0"):
+                fleet._hear(worker, made, work)
+
+
+def test_an_error_of_the_question_itself_ends_the_run(fake: FakeRay, fleet: es.RayFleet) -> None:
+    fitness = Failing(fake, (1, 2))
+    made = strategy(fitness, fleet=fleet)
+    with pytest.raises(ZeroDivisionError, match="by worker 1"):
+        made.run(4)
+    assert made.generation == 2
+    fitness.where.clear()
+    made.run(4)
+    assert alike(made)
+
+
+def test_a_copy_serves_the_strategy_and_the_generation_that_it_has() -> None:
+    made, copy = strategy(), Copy()
+    fitness = torch.arange(24.0).numpy()
+    assert copy.evaluate(1, 0, [0], 4) is None  # nothing joined
+    copy.tell(1, 0, fitness)
+    copy.join(1, ticket(made), "cpu", 1)
+    assert copy.evaluate(2, 0, [0], 4) is None
+    assert copy.evaluate(1, 1, [0], 4) is None
+    found = copy.evaluate(1, 0, [0, 2], 4)
+    assert found is not None
+    assert [len(part) for part in found] == [4, 4]
+    copy.tell(2, 0, fitness)  # of another strategy at the same generation
+    assert copy.strategy.generation == 0
+    copy.tell(1, 0, fitness)
+    assert copy.strategy.generation == 1
+    with pytest.raises(KeyError, match="model"):
+        copy.join(3, ({}, {}), "cpu", 1)
+    assert copy.evaluate(1, 1, [0], 4) is None  # what it had counts no more
