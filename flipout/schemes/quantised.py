@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..backend import ADA, capability, chosen
+from ..batched import one_at_a_time
 from ..errors import InvalidArgument
 from ..ops.base import flip, refuse_double_backward
 from ..ops.linear import Linear
@@ -103,6 +104,7 @@ class QuantisedProduct(torch.autograd.Function):
         return _added(y, p.view(y.shape), spec, seed, op.r_dim)
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward("The product of flipout in FP8", "Leave perturbation_dtype out")
         with torch.autocast(grads[0].device.type, enabled=False):
