@@ -75,20 +75,21 @@ def perturb(
         choice.layer_type.check_scheme(chosen_scheme, own, choice.label or choice.layer_type.__name__)
         dim = _asked(choice.layer_type, choice.label, batch_dim)
         _check_agreement(choice, chosen_scheme, dim)
-        follows = _follows(model, choice.label)
-        plans.append((choice, Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim, follows=follows)))
+        plan = Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
+        plan.follows, plan.sequences = _follows(model, choice.label), _sequences(model, choice.label)
+        plans.append((choice, plan))
 
     if distribution is not None:
         _check_patterns(distribution, list(first_names.values()))
     by_hand = [
-        (layer.plan, _asked(type(layer), label, batch_dim), _follows(model, label))
+        (layer.plan, _asked(type(layer), label, batch_dim), _follows(model, label), _sequences(model, label))
         for label, layer in made
         if not layer.plan.rooted
     ]
     for choice, plan in plans:
         _convert(choice, plan, learned)
-    for plan, dim, follows in by_hand:
-        plan.batch_dim, plan.follows = dim, follows
+    for plan, dim, follows, sequences in by_hand:
+        plan.batch_dim, plan.follows, plan.sequences = dim, follows, sequences
     adopt(model, first_names, share_base, process_group)
     return model
 
@@ -177,13 +178,18 @@ def _follows(model: nn.Module, label: str) -> int:
     return 0
 
 
-_TRANSFORMERS = (
-    nn.Transformer,
-    nn.TransformerEncoder,
-    nn.TransformerDecoder,
-    nn.TransformerEncoderLayer,
-    nn.TransformerDecoderLayer,
-)
+def _sequences(model: nn.Module, label: str) -> bool:
+    """Whether a layer is torch's own part of a transformer, which sees a batch of sequences or one alone."""
+    owner, _, name = label.rpartition(".")
+    parent = model.get_submodule(owner)
+    if isinstance(parent, _BLOCKS):
+        return name in ("linear1", "linear2", "norm1", "norm2", "norm3")
+    return isinstance(parent, _STACKS) and name == "norm"
+
+
+_BLOCKS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+_STACKS = (nn.TransformerEncoder, nn.TransformerDecoder)
+_TRANSFORMERS = (nn.Transformer, *_STACKS, *_BLOCKS)
 
 
 def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, Tensor]]) -> None:

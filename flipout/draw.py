@@ -2,12 +2,14 @@
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from .errors import ExampleCount, InvalidArgument
-from .random import transformed, wrap
+from .random import recorded, transformed, wrap
 from .whole import whole
 
 
@@ -18,7 +20,7 @@ class Draw:
     `fixed` says that nobody writes to the seeds, so that they can be kept as they are.
 
     `rank` sets data-parallel ranks apart: their examples follow each other, and their bases are folded with it
-    unless `share_base`.
+    unless `share_base`. Then the ranks of `process_group` tell each other how many examples they have.
     """
 
     seed: Tensor
@@ -29,9 +31,11 @@ class Draw:
     antithetic: bool = False
     rank: int = 0
     share_base: bool = False
+    process_group: Any = None
     fixed: bool = False
     examples: int | None = field(default=None, init=False)
     counted_by: str = field(default="", init=False)
+    before: int = field(default=0, init=False)  # examples of the ranks before this one
     uses: set[Hashable] | None = field(default=None, init=False)  # of weights, where a draw is for one forward pass
     formed: dict[Hashable, Tensor] | None = field(default=None, init=False)  # examples' weights, where calls share them
 
@@ -49,12 +53,13 @@ class Draw:
                 f"Give this draw a multiple of {self.rows} rows, or hold with another rows=…."
             )
         examples = rows // self.rows
-        if self.first + (self.rank + 1) * examples > 2**32:
+        before = self._examples_before(examples) if self.examples is None else self.before
+        if self.first + before + examples > 2**32:
             raise InvalidArgument(
                 f"{layer}: first={self.first} with {examples} examples; examples are numbered below 2³²."
             )
         if self.examples is None:
-            self.examples, self.counted_by = examples, layer
+            self.examples, self.counted_by, self.before = examples, layer, before
         elif self.examples != examples:
             raise ExampleCount(
                 f"{layer}: the input has {examples} examples, but this draw has {self.examples} "
@@ -81,7 +86,32 @@ class Draw:
     @property
     def offset(self) -> int:
         """The index of the first example here."""
-        return self.first + self.rank * (self.examples or 0)
+        return self.first + self.before
+
+    def _examples_before(self, examples: int) -> int:
+        """How many examples the ranks before this one have.
+
+        With a base of its own, a rank takes the others to have as many as itself. Where they do not, examples of two
+        ranks may have one number, and so the same signs, but on different bases: flipped by whatever signs, two
+        symmetric ΔŴ that are independent stay so. On one base they would have the same weights.
+        """
+        if not (self.share_base and self.rank_count > 1):
+            return self.rank * examples
+        own = torch.full((1,), examples, dtype=torch.int64, device=self.seed.device)
+        counts = own.new_empty(self.rank_count)
+        dist.all_gather_into_tensor(counts, own, group=self.process_group)
+        if recorded():  # nothing can be read there
+            torch._assert_async(
+                (counts == own).all(),
+                "share_base=True in a captured or compiled step: the ranks must have equal shares of the batch.",
+            )
+            return self.rank * examples
+        return int(counts[: self.rank].sum())
+
+    @property
+    def rank_count(self) -> int:
+        """How many ranks there are in its process group."""
+        return dist.get_world_size(self.process_group) if dist.is_available() and dist.is_initialized() else 1
 
     @property
     def fold(self) -> int:
@@ -92,7 +122,7 @@ class Draw:
             return self
         signs = None if self.sign_seed is None else self.sign_seed.to(device)
         moved = replace(self, seed=self.seed.to(device), sign_seed=signs)
-        moved.examples, moved.counted_by = self.examples, self.counted_by
+        moved.examples, moved.counted_by, moved.before = self.examples, self.counted_by, self.before
         moved.uses, moved.formed = self.uses, self.formed
         return moved
 

@@ -157,8 +157,13 @@ def sign_at(seed: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, 
 
 
 def transformed() -> bool:
-    """Inside torch.compile or torch.func, which see through plain tensor code and own what is made there."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Inside torch.compile, torch.func or forward-mode differentiation, which see through plain tensor code and own
+    what is made there."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+    )
 
 
 def recorded() -> bool:

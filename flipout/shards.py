@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .batched import one_at_a_time
 from .errors import Unsupported
 
 GATHER = (
@@ -114,6 +115,7 @@ class _Total(torch.autograd.Function):
         return total
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
         mean = gradients[0].clone()
         for group in ctx.everyone:

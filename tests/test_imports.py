@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Each may import what stands before it, and itself.
 ORDER = [
     {"errors"},
-    {"capture", "extras", "whole"},
+    {"batched", "capture", "extras", "whole"},
     {"backend"},
     {"philox"},
     {"random"},

@@ -41,7 +41,7 @@ class Prediction:
     quantiles: Tensor | None  # (quantiles, N, …)
     samples: Tensor | None  # (count, N, …): the expected target under each draw
     count: int  # samples of each input
-    bases: int  # ΔŴ that they have between them
+    bases: int  # ΔŴ that they have between them: samples of different bases are independent
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Where the mean of infinitely many samples lies, from and to, (N, …) each: Student's t over the bases."""
@@ -83,10 +83,13 @@ def predict(
     `likelihood` turns outputs into expected targets and says how uncertain these are; without one the output itself is
     taken, free of noise. Every input has weights of its own in each sample; `joint` shares them over the inputs, so
     that each sample is one function (they are kept, as with `keep`). At most `chunk` rows pass through the model at
-    once. Every `group` samples have a fresh base, and the standard error is clustered by base. 'auto' doubles the
-    samples until the largest standard error is at most `tolerance`, or there are `most` of them. `batch_dim` is the
-    example's dimension in inputs and output, or a pair for either; in the answer it is always the first. The answer
-    depends on the seed (one number of torch's generator where none is given), not on the chunk.
+    once. Every `group` samples have a fresh base, and the standard error is clustered by base. Weights are drawn from
+    the distributions of the model, whatever scheme it trains under: by flipout, or, where the noise is not symmetric
+    (`DropConnect(0.3)`), independently. Then every sample is its own base, and without `joint` the weights are formed
+    for each sample of each input, which takes time. 'auto' doubles the samples until the largest standard error is at
+    most `tolerance`, or there are `most` of them. `batch_dim` is the example's dimension in inputs and output, or a
+    pair for either; in the answer it is always the first. The answer depends on the seed (one number of torch's
+    generator where none is given), not on the chunk.
     """
     fold = _Fold(model, x, likelihood, joint, chunk, group, batch_dim, seed)
     automatic = samples == "auto"
@@ -165,18 +168,19 @@ class _Fold:
                 f"predict(likelihood={likelihood!r}): a function does not say what is expected of a target; use one of "
                 "flipout.bayes.likelihoods, or None for the output itself."
             )
-        self.model, self.x, self.group, self.layer = model, x if isinstance(x, tuple) else (x,), group, layers[0]
+        self.model, self.x, self.layer = model, x if isinstance(x, tuple) else (x,), layers[0]
         pair = batch_dim if isinstance(batch_dim, tuple) and len(batch_dim) == 2 else (batch_dim, batch_dim)
         told = " of the examples, or a pair: that in the inputs and that in the output."
         self.batch_dim, self.out_dim = (whole("batch_dim", dim, 0, of="predict", more=told) for dim in pair)
         self.likelihood = _moved(self.likelihood, self.out_dim)
         self.inputs = self._count()
-        # Flipping needs symmetry. Without it every sample forms its weights, so all inputs share them.
-        self.scheme = "flipout" if all(distribution.symmetric for distribution in noise) else "independent"
-        self.joint = joint or self.scheme == "independent"
-        own = 1 if self.scheme == "independent" else group
-        largest = max(p.numel() for p in model.parameters())
-        self.at_once = max(min(chunk // self.inputs, own * max(_BASES_AT_ONCE // largest, 1)), 1)
+        self.joint, self.scheme, self.group = joint, "flipout", group
+        bases = max(_BASES_AT_ONCE // max(p.numel() for p in model.parameters()), 1)
+        if not all(distribution.symmetric for distribution in noise):
+            # Flipping needs symmetry. Without it there are no bases to share: every draw of the weights is its own.
+            self.scheme, self.group = "independent", 1
+            chunk = chunk if joint else min(chunk, bases)
+        self.at_once = max(min(chunk // self.inputs, self.group * bases), 1)
         length = min(chunk, self.inputs)
         self.blocks = [_Block(i, min(length, self.inputs - i)) for i in range(0, self.inputs, length)]
         self.seed = fresh_seed(next(model.parameters()).device) if seed is None else seed

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..backend import chosen
+from ..batched import one_at_a_time
 from ..errors import InvalidArgument
 from ..random import transformed
 from ..streams import Origin, Stream
@@ -152,6 +153,7 @@ class _Replayed(torch.autograd.Function):
         return (spread * noise).to(dtype)
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         start, noise = ctx.saved_tensors
         return ctx.scaled.gradient(grads[0], start, None, ctx.size, noise), None, None, None
@@ -168,6 +170,7 @@ class _OfSource(torch.autograd.Function):
         return (F.softplus(source) * scaled.noise(start)).to(dtype) if made is None else made
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         source, start = ctx.saved_tensors
         return ctx.scaled.gradient(grads[0], start, source, source.shape), None, None, None

@@ -43,6 +43,11 @@ class Settings:
                 f"scheme={self.scheme}, group={self.group} given: they differ. Leave the group to the strategy's own "
                 "argument: scheme='flipout', group=…."
             )
+        if isinstance(self.scheme, Flipout) and self.scheme.perturbation_dtype is not None:
+            raise InvalidArgument(
+                f"scheme={self.scheme} given: perturbations in FP8 serve one ΔŴ for all, and a population has one for "
+                "each group. Leave perturbation_dtype out: scheme='flipout'."
+            )
         self.std_at(0)
 
     @property

@@ -293,9 +293,10 @@ class Perturbed(nn.Module):
         """
         asked = self.plan.batch_dim
         dim, outer = self.plan.follows if asked is None else asked, x.dim() - inner
-        if outer > dim:
+        alone = outer == 1 and asked is None and self.plan.sequences
+        if outer > dim and not alone:
             return x.movedim(dim, 0) if dim else x, dim
-        if outer == 0 or (outer == dim and asked is None):
+        if alone or outer == 0 or (outer == dim and asked is None):
             return x.unsqueeze(0), None
         raise InvalidInput(
             f"{self.label}: input of shape {tuple(x.shape)} has no dimension {dim} for the example before its {inner} "

@@ -33,6 +33,7 @@ class Plan:
     quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
     batch_dim: int | None = None  # the example's dimension, as it was asked for
     follows: int = 0  # the same, as the modules around have it, where nobody asked
+    sequences: bool = False  # the inputs are (N, time, features) in either order, or (time, features) of one example
     opened: list[Span] = field(default_factory=list)  # the contexts that are open on this layer in any thread
 
     @property

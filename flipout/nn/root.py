@@ -88,7 +88,7 @@ class Root:
             rank = dist.get_rank(self.process_group)
             if self.share_base:
                 dist.broadcast(seed, group=self.process_group, group_src=0)
-        draw = Draw(seed, rank=rank, share_base=self.share_base, fixed=True)
+        draw = Draw(seed, rank=rank, share_base=self.share_base, process_group=self.process_group, fixed=True)
         draw.uses = set()
         return draw
 

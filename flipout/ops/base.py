@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import Unsupported
+from ..random import transformed
 
 Gradients = tuple[Tensor | None, Tensor | None]
 
@@ -61,8 +62,12 @@ def refuse_double_backward(what: str, instead: str) -> None:
 
 
 def apply_once(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """op.apply; where all rows of x are one in memory (`expand`), for that one alone."""
-    if x.dim() == 0 or x.shape[0] < 2 or x.stride(0) != 0:
+    """op.apply; where all rows of x are one in memory (`expand`), for that one alone.
+
+    Not where x is differentiated: rows that are one in memory still have a gradient each.
+    """
+    differentiated = transformed() or (torch.is_grad_enabled() and x.requires_grad)
+    if differentiated or x.dim() == 0 or x.shape[0] < 2 or x.stride(0) != 0:
         return op.apply(x, weight, bias)
     y = op.apply(x[:1], weight, bias)
     return y.expand(x.shape[0], *y.shape[1:])

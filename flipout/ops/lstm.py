@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..batched import one_at_a_time
 from .base import refuse_double_backward
 
 aten = torch.ops.aten
@@ -55,6 +56,7 @@ class FlippedLSTM(torch.autograd.Function):
         return y, states[-1].clone(), cells[-1].clone()
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward(*WRITTEN_OUT)
         with torch.autocast(grads[0].device.type, enabled=False):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ..backend import chosen
+from ..batched import one_at_a_time
 from ..errors import InvalidInput
 from ..ops.base import refuse_double_backward
 from ..ops.lstm import RULED
@@ -171,6 +172,7 @@ class _Collected(torch.autograd.Function):
         return gates.view_as(gates)
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward(*RULED)
         (grad,) = grads

@@ -20,6 +20,7 @@ class Scheme(ABC):
     name: str
     once: bool = False  # a weight that a forward pass uses twice would be two weights
     own_weights: bool = False  # every example's weights are formed, and take memory
+    transformable: bool = True  # torch.func and torch.compile see through it
 
     @abstractmethod
     def check(self, distribution: Distribution, what: str) -> None:

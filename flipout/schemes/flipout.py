@@ -18,7 +18,7 @@ from ..random import transformed
 from ..whole import whole
 from .base import Product, Scheme, added, at_once, outer_sum, watched, wide
 from .product import FlippedProduct
-from .quantised import QuantisedProduct, check_dtype, serves
+from .quantised import QuantisedProduct, check_dtype, refuse_transforms, serves
 from .spec import Spec
 
 
@@ -27,7 +27,8 @@ class Flipout(Scheme):
     """`group` examples share one ΔŴ (None: all of them). `reuse_signs` keeps the signs over mini-batches.
 
     `perturbation_dtype=torch.float8_e4m3fn` multiplies the perturbations of matrices in FP8, the means as they are; it
-    serves layers with one ΔŴ for the whole batch, and others compute as without it.
+    serves layers with one ΔŴ for the whole batch, and others compute as without it. Under torch.func, torch.compile and
+    forward-mode differentiation it is refused.
     """
 
     group: int | None = None
@@ -41,6 +42,10 @@ class Flipout(Scheme):
             group = whole("group", self.group, 1, of="Flipout", more=" of examples, or None for all.")
             object.__setattr__(self, "group", group)
         check_dtype(self.perturbation_dtype)
+
+    @property
+    def transformable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.perturbation_dtype is None
 
     def check(self, distribution: Distribution, what: str) -> None:
         if not distribution.symmetric:
@@ -60,7 +65,9 @@ class Flipout(Scheme):
             given, start, scaled = made_of
             return FlippedProduct.apply(x, p.mean, bias, given, seed, Spec(op, op, p.signs), start, scaled)  # pyright: ignore[reportReturnType]
         spec, delta, whole = self._spread_over(op, p)
-        return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, seed))
+        # By the groups asked for, not by how many of them these examples have: a part of a batch is as exact as all.
+        quantised = self.perturbation_dtype is not None and not self._bases(p)[2] and serves(spec)
+        return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, seed, quantised))
 
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
         spec, delta, whole = self._spread_over(op, p)
@@ -176,11 +183,14 @@ class Flipout(Scheme):
         signs = p.seen_by(first * group, count * group).signs
         return Spec(op, op.batched(count), signs), p.deltas(first, count), whole
 
-    def _combine(self, spec: Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, seed: Tensor):
+    def _combine(
+        self, spec: Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, seed: Tensor, quantised: bool
+    ):
+        if quantised and x.numel():
+            refuse_transforms()
+            return QuantisedProduct.apply(x, mean, bias, delta, seed, spec)
         if transformed():
             return spec.forward(x, mean, bias, delta, seed)
-        if self.perturbation_dtype is not None and serves(spec) and x.numel():
-            return QuantisedProduct.apply(x, mean, bias, delta, seed, spec)
         return FlippedProduct.apply(x, mean, bias, delta, seed, spec)
 
     def _bases(self, p: Perturbation) -> tuple[int, int, int]:

@@ -24,6 +24,13 @@ class LowRank(Scheme):
 
     Every weight has standard deviation σ, but is Gaussian only as the rank grows. Biases and norms are Gaussian, each
     example's its own.
+
+    In evolution strategies the mean of F ΔW / σ² is then not the gradient of the smoothed fitness, which it is for
+    Gaussian ΔW alone (Stein's identity). It is right for a quadratic fitness, which knows second moments only; third
+    derivatives meet the fourth moments, and the kurtosis of a weight is 3 + 6 / rank instead of 3. No number of members
+    averages that out: it shrinks with σ² and with 1 / rank. For sin of one output of 16 inputs of size 1 the mean
+    estimate is 0.54 of the gradient at rank 1 and σ = 0.3 (46 % too small), 0.82 at rank 4, and 0.87 at rank 1 and
+    σ = 0.1; flipout has no such bias.
     """
 
     rank: int = 1

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..backend import chosen
+from ..batched import one_at_a_time
 from ..distributions.base import Scaled, sample
 from .spec import Spec
 
@@ -52,6 +53,7 @@ class FlippedProduct(torch.autograd.Function):
         return add_flipped(y, lifted.apply(flipped, delta), spec.signs, seed, op.r_dim, op.out_dim)
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
         kind = grad.device.type

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from ..backend import ADA, capability, chosen
-from ..errors import InvalidArgument
+from ..batched import one_at_a_time
+from ..errors import InvalidArgument, Unsupported
 from ..ops.base import flip, refuse_double_backward
 from ..ops.linear import Linear
 from ..perturbation import Signs
+from ..random import transformed
 from .spec import Spec
 
 FP8 = torch.float8_e4m3fn
@@ -25,6 +27,15 @@ def check_dtype(dtype: torch.dtype | None) -> None:
     if dtype not in (None, FP8):
         raise InvalidArgument(
             f"Flipout(perturbation_dtype={dtype}): expected {FP8}, or None for the dtype of all the rest."
+        )
+
+
+def refuse_transforms() -> None:
+    if transformed():
+        raise Unsupported(
+            f"Flipout(perturbation_dtype={FP8}) inside of torch.func, torch.compile or forward-mode differentiation: "
+            "its product has its backward pass written out, which they cannot see through. Use torch.autograd and "
+            "flipout.capture, or leave perturbation_dtype out: flipout.using(model, scheme='flipout')."
         )
 
 
@@ -103,6 +114,7 @@ class QuantisedProduct(torch.autograd.Function):
         return _added(y, p.view(y.shape), spec, seed, op.r_dim)
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward("The product of flipout in FP8", "Leave perturbation_dtype out")
         with torch.autocast(grads[0].device.type, enabled=False):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..capture import Captured
 from ..errors import InvalidArgument
 from ..nn.contexts import hold, perturbed_layers
+from ..schemes import Scheme
 from ..whole import whole
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -80,24 +81,22 @@ class Sampler:
         made = torch.randint(2**62, (count,), generator=self.generator, device=self.generator.device)
         return made.to(self.device)
 
-    def point(self, size: int, bases: int = 1, own_weights: bool = False) -> "Point":
-        return Point(self, size, bases, own_weights)
+    def point(self, size: int, scheme: Scheme, bases: int = 1) -> "Point":
+        return Point(self, size, scheme, bases)
 
     def under(self, seed: Tensor, x: Tensor, y: Tensor, sign_seed: Tensor | None = None, **fields: Any) -> Gradients:
         """The mean gradient of each batch under the draw of its seed."""
         means = {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
 
-        def loss(means: Gradients, seed: Tensor, signs: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        def loss(means: Gradients, seed: Tensor, signs: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
             with hold(self.model, seed=seed, sign_seed=signs, **fields):
                 return self.loss(torch.func.functional_call(self.model, means, (x,)), y)
 
-        signs = seed if sign_seed is None else sign_seed
         if len(seed) > 1:
-            return torch.func.vmap(torch.func.grad(loss), (None, 0, 0, 0, 0), randomness="different")(
-                means, seed, signs, x, y
-            )
+            dims = (None, 0, None if sign_seed is None else 0, 0, 0)
+            return torch.func.vmap(torch.func.grad(loss), dims, randomness="different")(means, seed, sign_seed, x, y)
         leaves = {name: mean.requires_grad_() for name, mean in means.items()}
-        value = loss(leaves, seed[0], signs[0], x[0], y[0])
+        value = loss(leaves, seed[0], None if sign_seed is None else sign_seed[0], x[0], y[0])
         made = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
         return {name: gradient.unsqueeze(0) for name, gradient in zip(leaves, made, strict=True)}
 
@@ -146,19 +145,21 @@ def _check_loss(source: Sampler) -> None:
 class Point:
     """One batch size: gradients of batches of `size` examples, some batches at a time.
 
-    With `own_weights` each example forms weights of its own, so that fewer fit in memory.
+    Where the scheme forms weights for each example, fewer fit in memory; one that `vmap` does not see through is
+    measured one batch at a time.
     """
 
-    def __init__(self, source: Sampler, size: int, bases: int, own_weights: bool) -> None:
+    def __init__(self, source: Sampler, size: int, scheme: Scheme, bases: int) -> None:
         if bases < 1 or size % bases:
             raise InvalidArgument(f"bases={bases}: a batch of {size} examples does not split into that many shares.")
         numbers, waiting = (table.get(source.device.type, table["cpu"]) for table in (_NUMBERS, _EXAMPLES))
         self.source, self.size, self.bases = source, size, bases
         self.sub_batch = min(source.sub_batch, size // bases)
-        if own_weights:
+        if scheme.own_weights:
             self.sub_batch = max(min(self.sub_batch, numbers // source.size), 1)
-        weights = source.size * (self.sub_batch if own_weights else 1)
-        self.at_once = max(1, min(numbers // weights, waiting // size, source.at_once or waiting))
+        weights = source.size * (self.sub_batch if scheme.own_weights else 1)
+        most = source.at_once or waiting if scheme.transformable else 1
+        self.at_once = max(1, min(numbers // weights, waiting // size, most))
         self.gradients = Captured(self._gradients)
 
     def draws(self, count: int, twice: bool = False) -> Iterator[tuple[Gradients, ...]]:
@@ -189,7 +190,8 @@ class Point:
         for base, seed in enumerate(seeds.unbind(0)):
             for start in range(0, share, self.sub_batch):
                 rows = slice(base * share + start, base * share + min(start + self.sub_batch, share))
-                part = self.source.under(seed, x[:, rows], y[:, rows], first=start)
+                # Numbered through the batch, as those of data-parallel ranks: signs that are reused differ too.
+                part = self.source.under(seed, x[:, rows], y[:, rows], first=rows.start)
                 for name, gradient in part.items():
                     gradient = gradient * ((rows.stop - rows.start) / self.size)
                     total[name] = gradient if name not in total else total[name].add_(gradient)

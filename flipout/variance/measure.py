@@ -98,7 +98,7 @@ def measure(
     records, estimates, point = [], [], None
     for scheme, size, i in progress(list(steps)):
         if i == 0:
-            point, estimates = source.point(size, bases_at(size), scheme.own_weights), []
+            point, estimates = source.point(size, scheme, bases_at(size)), []
         assert point is not None
         with using(model, scheme=scheme):
             estimates.append(_estimate(point, draws, split))

@@ -78,8 +78,9 @@ def decompose(
     if pairs < 2 or examples < 40:
         raise InvalidArgument(f"pairs={pairs}, examples={examples}: standard errors need at least 2 and 40.")
     source = sampler(model, loss, data, generator, sub_batch, at_once)
-    with using(model, scheme=Flipout()):
-        single, batches = source.point(1), source.point(batch_size)
+    scheme = Flipout()
+    with using(model, scheme=scheme):
+        single, batches = source.point(1, scheme), source.point(batch_size, scheme)
         estimates = [_alpha(single, examples // 20) for _ in progress(range(20))]
         single.gradients.close()
         found = [_covariances(source, some, batch_size) for some in progress(batches.chunks(pairs))]

@@ -85,14 +85,30 @@ def test_chunks_of_any_group(group: int, monkeypatch: pytest.MonkeyPatch) -> Non
     same(predict(model, X, 20, chunk=10**6, **settings), whole)
 
 
-def test_asymmetric_noise_is_served_too() -> None:
+@pytest.mark.parametrize("joint", [False, True], ids=["apart", "joint"])
+def test_asymmetric_noise_is_served_too(joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model = bayesian(flipout.DropConnect(0.3), scheme="shared")
-    settings = {"seed": 3, "keep": True, "quantiles": (0.5,)}
+    settings = {"seed": 3, "keep": True, "quantiles": (0.5,), "joint": joint}
     whole = predict(model, X, 20, **settings)
     assert whole.samples is not None
     assert len(whole.samples[:, 0].unique(dim=0)) == 20
     for chunk in (1, 7, 40):
         same(predict(model, X, 20, chunk=chunk, **settings), whole)
+    for numbers in (1, 50, 200):
+        monkeypatch.setattr(predictive, "_BASES_AT_ONCE", numbers)
+        same(predict(model, X, 20, **settings), whole)
+
+
+def test_asymmetric_noise_forms_no_more_weights_at_once_than_memory_is_meant_for(monkeypatch) -> None:
+    model, rows = bayesian(flipout.DropConnect(0.3), scheme="shared"), []
+    monkeypatch.setattr(predictive, "_BASES_AT_ONCE", 3 * max(p.numel() for p in model.parameters()))
+    handle = model[2].register_forward_pre_hook(lambda module, args: rows.append(len(args[0])))
+    predict(model, X, 4)
+    assert max(rows) == 3
+    rows.clear()
+    predict(model, X, 4, joint=True)
+    handle.remove()
+    assert max(rows) == 3 * len(X)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 5, 12, 100])
@@ -130,6 +146,24 @@ def test_without_joint_every_input_has_its_own() -> None:
             alone = network(model, sample * 5 + i, seed=3, group=8 * 5)
             torch.testing.assert_close(made[sample, i], alone(X)[i])
             assert not torch.allclose(alone(X), made[sample])
+
+
+def test_samples_of_asymmetric_noise_are_networks_too() -> None:
+    """Each input's own, or one for all of them; and each a base of its own."""
+    model = bayesian(flipout.DropConnect(0.3), scheme="independent", where="*")
+    apart, joint = (predict(model, X, 8, joint=joint, keep=True, seed=3) for joint in (False, True))
+    for made in (apart, joint):
+        assert made.samples is not None
+        assert made.bases == made.count == 8
+        torch.testing.assert_close(made.standard_error, made.samples.std(0) / 8**0.5)
+    assert apart.samples is not None
+    assert joint.samples is not None
+    for sample in (0, 7):
+        torch.testing.assert_close(joint.samples[sample], network(model, sample, seed=3)(X))
+        for i in (0, 4):
+            alone = network(model, sample * 5 + i, seed=3)
+            torch.testing.assert_close(apart.samples[sample, i], alone(X)[i])
+            assert not torch.allclose(alone(X), apart.samples[sample])
 
 
 class Squares(nn.Module):

@@ -1,5 +1,6 @@
 """predict(): samples follow the posterior, and standard errors are honest."""
 
+import copy
 import math
 from typing import Any
 
@@ -12,8 +13,15 @@ import flipout
 from flipout.bayes import predict
 from flipout.bayes.moments import Moments
 from tests import draws
-from tests.bayes.test_predictive import NOISE, Squares, X, bayesian
-from tests.statistics import assert_probability, assert_same_distribution
+from tests.bayes.test_predictive import NOISE, Squares, X, bayesian, same
+from tests.statistics import (
+    assert_covariance,
+    assert_mean,
+    assert_probability,
+    assert_same_distribution,
+    assert_same_mean,
+    squared_deviations,
+)
 
 
 def brute_force(model: Any, x: Tensor, count: int) -> Tensor:
@@ -59,6 +67,72 @@ def test_standard_errors_are_honest_where_the_mean_is_known() -> None:
         assert_probability(int(found), 2000, 0.9)
     _, naive = covered(model, X, truth.detach(), 1000, 192, group=192)
     assert naive.max() < 0.7 * 1000
+
+
+SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), flipout.Flipout(reuse_signs=True), "independent"]
+GAUSSIAN = ["local_reparam", flipout.LocalReparam(per_position=True)]
+DISTRIBUTIONS = {
+    flipout.Gaussian(0.5): [*SCHEMES, *GAUSSIAN, "low_rank"],
+    flipout.MultiplicativeGaussian(0.5): [*SCHEMES, *GAUSSIAN],
+    flipout.MeanField(std=0.5): [*SCHEMES, *GAUSSIAN],
+    flipout.Rademacher(0.5): SCHEMES,
+    flipout.DropConnect(0.5): SCHEMES,
+    flipout.DropConnect(0.3): ["shared", "independent"],
+}
+
+
+def variance_of(noise: Any, mean: Tensor) -> Tensor:
+    if isinstance(noise, flipout.DropConnect):
+        assert isinstance(noise.p, float)
+        return mean.square() * noise.p / (1 - noise.p)
+    return (noise.std * (mean if isinstance(noise, flipout.MultiplicativeGaussian) else torch.ones_like(mean))) ** 2
+
+
+@pytest.mark.parametrize("joint", [False, True], ids=["apart", "joint"])
+@pytest.mark.parametrize("noise", DISTRIBUTIONS, ids=str)
+def test_the_scheme_of_training_changes_no_prediction(noise: Any, joint: bool) -> None:
+    torch.manual_seed(0)
+    net = Squares().double()
+    settings: dict[str, Any] = {"seed": 3, "joint": joint, "keep": True, "quantiles": (0.5,)}
+    models = [flipout.perturb(copy.deepcopy(net), noise, scheme=scheme) for scheme in DISTRIBUTIONS[noise]]
+    first, *others = (predict(model, X, 20, **settings) for model in models)
+    for made in others:
+        same(made, first)
+
+
+@pytest.mark.parametrize("joint", [False, True], ids=["apart", "joint"])
+@pytest.mark.parametrize("noise", DISTRIBUTIONS, ids=str)
+def test_every_noise_has_its_mean_and_an_honest_error(noise: Any, joint: bool) -> None:
+    """E Σ (W x)² = Σ (W̄ x)² + Σ Var(W) x², by repeated runs: the mean is that, the mean of the squared standard error
+    is the variance of the mean over runs, and the t interval has the truth as often as it says."""
+    torch.manual_seed(0)
+    model: Any = flipout.perturb(Squares().double(), noise, scheme="shared")
+    weight = model.layer.weight.detach()
+    truth = (X @ weight.T).square().sum(1) + (variance_of(noise, weight) @ X.square().T).sum(0)
+
+    def one(seed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        made = predict(model, X, 96, seed=seed, joint=joint)
+        low, high = made.interval(0.9)
+        return made.mean, made.standard_error.square(), (low <= truth) & (truth <= high)
+
+    mean, squares, inside = torch.func.vmap(one)(draws.seeds(1500))
+    assert_mean(mean, truth)
+    assert_same_mean(squares, squared_deviations(mean))
+    for found in inside.sum(0):
+        assert 0.86 < int(found) / 1500 < 0.93  # ten to twelve bases are not quite normal
+
+
+@pytest.mark.parametrize("noise", [flipout.Gaussian(0.5), flipout.DropConnect(0.5), flipout.DropConnect(0.3)], ids=str)
+def test_inputs_share_weights_only_where_they_are_joint(noise: Any) -> None:
+    """Of a linear map: the covariance of two inputs is Σ Var(W) x_i x_j, or none."""
+    torch.manual_seed(0)
+    model: Any = flipout.perturb(nn.Linear(4, 1).double(), noise, scheme="shared")
+    apart, joint = (predict(model, X, 4000, joint=joint, keep=True, seed=1).samples for joint in (False, True))
+    assert apart is not None
+    assert joint is not None
+    covariance = (X * variance_of(noise, model.weight.detach())) @ X.T
+    assert_covariance(joint.squeeze(-1), covariance)
+    assert_covariance(apart.squeeze(-1), covariance.diag().diag())
 
 
 def test_standard_errors_are_honest_against_brute_force() -> None:

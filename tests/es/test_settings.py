@@ -27,6 +27,11 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "shaping": ({"shaping": "ranks"}, errors.InvalidArgument, "shaping='ranks'"),
     "scheme": ({"scheme": "flip"}, errors.InvalidArgument, "scheme='flip'"),
     "two groups": ({"scheme": flipout.Flipout(group=8)}, errors.InvalidArgument, "they differ"),
+    "a precision": (
+        {"scheme": flipout.Flipout(perturbation_dtype=torch.float8_e4m3fn)},
+        errors.InvalidArgument,
+        "Leave perturbation_dtype out",
+    ),
     "one perturbation": ({"scheme": "shared"}, errors.NoPopulation, "'shared' can never serve a population"),
     "no weights": ({"scheme": "local_reparam"}, errors.NoPopulation, "'local_reparam' can never serve"),
     "an optimiser": ({"optimizer": torch.optim.SGD(network().parameters())}, errors.InvalidArgument, "a function from"),

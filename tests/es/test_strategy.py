@@ -131,6 +131,30 @@ def test_on_a_quadratic_the_mean_is_the_analytic_gradient(scheme: Any, antitheti
         assert_mean(seen, 1.1 * gradient)
 
 
+@pytest.mark.parametrize("std", [0.1, 0.3])
+@pytest.mark.parametrize("scheme", [*SCHEMES, *map(flipout.LowRank, (1, 4, 16))], ids=str)
+def test_where_the_fitness_bends_the_mean_of_low_rank_noise_is_no_gradient(scheme: Any, std: float) -> None:
+    """Of sin(w · x), with w̄ = 0, sixteen inputs of size 1 and t = 16 σ², the smoothed fitness has the gradient e^{−t/2}
+    in each entry, and so has the mean of estimates from Gaussian noise. That of noise of rank r is
+    (1 + t/r)^{−(r/2 + 1)}: at σ = 0.3 it is 0.54 of the gradient for rank 1, 0.82 for rank 4, 0.95 for rank 16."""
+    layer, x = nn.Linear(16, 1, bias=False).double(), torch.ones(12, 16, dtype=torch.float64)
+    nn.init.zeros_(layer.weight)
+    model = flipout.perturb(layer, flipout.Gaussian(std), scheme=scheme)
+
+    def one(seed: Tensor) -> Tensor:
+        with flipout.hold(model, seed=seed):
+            ((_, made),) = weighted_sums(model, model(x).sin().squeeze(1))
+        return made.flatten() / (12 * std**2)
+
+    seen = torch.func.vmap(one, chunk_size=1000)(draws.seeds(20_000)).detach().mean(1)
+    t, rank = 16 * std**2, getattr(scheme, "rank", None)
+    gradient = math.exp(-t / 2)
+    expected = gradient if rank is None else (1 + t / rank) ** -(rank / 2 + 1)
+    assert_mean(seen, expected)
+    if rank == 1 and std == 0.3:
+        assert float(seen.mean()) / gradient == pytest.approx(0.54, abs=0.02)
+
+
 @pytest.mark.parametrize("group", [1, 4, 12])
 def test_the_variance_of_flipout_is_that_of_independent_noise_and_a_little(group: int) -> None:
     """On a linear fitness with gradient C, for N members in groups of G:

@@ -84,6 +84,46 @@ def test_whole_transformer(batch_first: bool, norm_first: bool, where: Any, draw
     check(Case(Around(module), inputs, (dim, dim), (dim,), where=where), draw, offset)
 
 
+def blocks(batch_first: bool, norm_first: bool) -> dict[str, tuple[nn.Module, int]]:
+    """Torch's transformers, and how many sequences each takes."""
+    how = options(batch_first, norm_first)
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, **how)
+    stack = nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(WIDTH, HEADS, **how), 2, nn.LayerNorm(WIDTH))
+    return {
+        "encoder layer": (layer, 1),
+        "encoder": (stack, 1),
+        "decoder layer": (nn.TransformerDecoderLayer(WIDTH, HEADS, **how), 2),
+        "decoder": (decoder, 2),
+        "transformer": (nn.Transformer(WIDTH, HEADS, num_decoder_layers=1, custom_encoder=stack, **how), 2),
+    }
+
+
+@pytest.mark.parametrize("where", [None, "*", "*norm*", "*linear1.weight", "*linear2.*"])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("name", blocks(True, True))
+def test_a_sequence_without_a_batch_is_one_example(name: str, batch_first: bool, where: Any) -> None:
+    """As torch's own takes it, with the weights of one example at every position; and as a batch of one."""
+    for offset, norm_first in enumerate((False, True)):
+        module, count = blocks(batch_first, norm_first)[name]
+        inputs = (tensor(3, WIDTH), tensor(2, WIDTH))[:count]
+        case = Case(Around(module), inputs, (None,) * count, where=where)
+        check(case, Draws(first=5), offset)
+        model = flipout.perturb(Around(module).double(), flipout.Gaussian(0.3), where=where)
+        dim = 0 if batch_first else 1
+        with flipout.hold(model, seed=1):
+            alone = model(*inputs)
+            equal([alone], [model(*(x.unsqueeze(dim) for x in inputs)).squeeze(dim)])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_masks_of_a_sequence_without_a_batch(batch_first: bool) -> None:
+    module = nn.TransformerEncoderLayer(WIDTH, HEADS, **options(batch_first, False))
+    hidden = torch.tensor([False, False, True])
+    inputs = (tensor(3, WIDTH), causal(3), hidden)
+    check(Case(Around(module), inputs, (None, None, None), where="*"), Draws(first=5), 1)
+
+
 class LanguageModel(nn.Module):
     """Embedding, encoder and a decoder tied to the embedding, over (T, N) or (N, T)."""
 

@@ -24,7 +24,7 @@ def test_one_input_for_all_rows_is_multiplied_once(name: str, scheme: Any, monke
     """An expanded input gives what its copies give, gradients too, and W̄ meets it once (where no group is cut)."""
     make, op, shape = LAYERS[name]
     layer = flipout.perturb(make().double(), flipout.Gaussian(0.3), scheme=scheme)
-    x, met, apply = tensor(1, *shape), [], op.apply
+    x, met, apply = tensor(1, *shape, grad=False), [], op.apply
 
     def counted(self: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if bias is not None:
@@ -36,6 +36,29 @@ def test_one_input_for_all_rows_is_multiplied_once(name: str, scheme: Any, monke
     for rows in (x.expand(6, *shape), x.repeat(6, *[1] * len(shape))):
         with flipout.hold(layer, seed=1):
             y = layer(rows)
-        made.append((y, *torch.autograd.grad(y.square().sum(), (x, *layer.parameters()))))
+        made.append((y, *torch.autograd.grad(y.square().sum(), list(layer.parameters()))))
     torch.testing.assert_close(made[0], made[1])
     assert met == [1, 6]
+
+
+SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent", flipout.LowRank(2)]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+def test_each_row_of_an_expanded_input_has_its_own_gradient(name: str, scheme: Any) -> None:
+    """Rows that are one in memory are still several examples, with weights of their own: their gradients are those of
+    copies, of a leaf that was expanded as of what a leaf was expanded to, and twice."""
+    make, _, shape = LAYERS[name]
+    layer = flipout.perturb(make().double(), flipout.Gaussian(0.3), scheme=scheme)
+    one = tensor(1, *shape)
+    inputs = [one.detach().repeat(6, *[1] * len(shape)), one.detach().expand(6, *shape), one.expand(6, *shape)]
+    made = []
+    for x in inputs:
+        leaf = x if x.requires_grad else x.requires_grad_()
+        with flipout.hold(layer, seed=1):
+            y = layer(leaf)
+        (first,) = torch.autograd.grad(y.sin().sum(), leaf, create_graph=True)
+        made.append((first, *torch.autograd.grad(first.square().sum(), (leaf, *layer.parameters()), allow_unused=True)))
+    for found in made[1:]:
+        torch.testing.assert_close(found, made[0], rtol=0, atol=1e-10)

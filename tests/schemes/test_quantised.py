@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.autograd.forward_ad as fwAD
 from torch import Tensor, nn
 
 import flipout
@@ -188,3 +189,27 @@ def test_other_dtypes_and_second_derivatives_are_refused() -> None:
     own, x = layer(16, 8), torch.randn(4, 16, requires_grad=True)
     with pytest.raises(Unsupported, match=r"FP8 has its backward pass written out.*Leave perturbation_dtype out"):
         torch.autograd.grad(own(x).square().sum(), x, create_graph=True)
+
+
+def test_transforms_are_refused() -> None:
+    """They would compute as without FP8."""
+    own, x = layer(16, 8), torch.randn(4, 16)
+    for transform in (torch.func.jacrev(own), torch.func.vmap(lambda x: own(x.unsqueeze(0)), randomness="same")):
+        with pytest.raises(Unsupported, match=r"inside of torch\.func.*leave perturbation_dtype out"):
+            transform(x)
+    with flipout.hold(own, 1):
+        with pytest.raises(Unsupported, match=r"inside of torch\.func"), torch.no_grad():
+            torch.compile(own, backend="eager")(x)
+        with pytest.raises(Unsupported, match=r"forward-mode"), fwAD.dual_level():
+            own(fwAD.make_dual(x, x))
+
+
+def test_a_part_of_a_batch_in_groups_is_as_exact_as_all_of_it() -> None:
+    """A part that meets one group alone, too."""
+    own, x = layer(16, 8, flipout.Flipout(group=2, perturbation_dtype=FP8)), torch.randn(6, 16)
+    with torch.no_grad():
+        with flipout.hold(own, 1):
+            whole = own(x)
+        for first in (0, 2, 4):
+            with flipout.hold(own, 1, first=first):
+                torch.testing.assert_close(own(x[first : first + 2]), whole[first : first + 2], rtol=1e-6, atol=1e-6)

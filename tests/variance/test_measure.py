@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 import flipout
+from flipout.schemes import scheme_of
+from flipout.variance.gradients import Sampler
 from tests.variance import regression
 
 ERRORS = 5.0
@@ -138,6 +140,68 @@ def test_records_tell_the_options_of_schemes_apart() -> None:
         made.select(scheme="shared")
     with pytest.raises(flipout.errors.InvalidArgument, match="no records"):
         flipout.variance.Measurements([]).select(scheme="shared").plot()
+
+
+OPTIONS = [
+    "shared",
+    "flipout",
+    "independent",
+    "local_reparam",
+    flipout.Flipout(group=2),
+    flipout.Flipout(reuse_signs=True),
+    flipout.Flipout(group=3, reuse_signs=True),
+    flipout.Flipout(perturbation_dtype=torch.float8_e4m3fn),
+    flipout.LowRank(1),
+    flipout.LowRank(3),
+]
+
+
+@pytest.mark.parametrize("bases", [1, 2])
+@pytest.mark.parametrize("at_once", [1, 64])
+@pytest.mark.parametrize("scheme", OPTIONS, ids=str)
+def test_what_is_measured_are_gradients_of_training(scheme: Any, at_once: int, bases: int) -> None:
+    """Under every option of every scheme, those of a training step under the same draws."""
+    torch.manual_seed(0)
+    net = flipout.perturb(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), flipout.Gaussian(0.5))
+    x, y, seeds = torch.randn(5, 8, 4), torch.randint(3, (5, 8)), torch.arange(5 * bases).view(bases, 5)
+    source = Sampler(net, nn.functional.cross_entropy, (x, y), torch.Generator(), sub_batch=2, at_once=at_once)
+    with flipout.using(net, scheme=scheme):
+        point = source.point(8, scheme_of(scheme), bases)
+        some = min(point.at_once, 5)
+        found = [point.gradients(x[i : i + some], y[i : i + some], seeds[:, i : i + some]) for i in range(0, 5, some)]
+        for name, parameter in net.named_parameters():
+            expected = []
+            for i in range(5):
+                net.zero_grad()
+                for part in range(0, 8, 2):
+                    here = slice(part, part + 2)
+                    with flipout.hold(net, seed=int(seeds[part * bases // 8, i]), first=part):
+                        (nn.functional.cross_entropy(net(x[i, here]), y[i, here]) / 4).backward()
+                assert parameter.grad is not None
+                expected.append(parameter.grad.clone())
+            torch.testing.assert_close(torch.cat([one[name] for one in found]), torch.stack(expected))
+
+
+def test_reused_signs_have_the_variance_of_training() -> None:
+    """The mean gradient of ½ (w + e_n Δ)² over two examples is w + Δ (e_0 + e_1) / 2. Where the signs e are the same in
+    every batch its variance is σ² or 0; where they are drawn, σ² / 2."""
+    net: Any = flipout.perturb(nn.Sequential(nn.Linear(1, 1, bias=False).double()), flipout.Gaussian(1.0))
+    data = torch.ones(4, 1, dtype=torch.float64), torch.zeros(4, 1, dtype=torch.float64)
+    reused = flipout.Flipout(reuse_signs=True)
+    with flipout.using(net, scheme=reused), flipout.hold(net):
+        net(data[0])
+        apart = flipout.example_weights(net[0])["weight"].detach().flatten() - net[0].weight.item()
+    signs = apart / apart[0]
+    for size, expected in ((2, float(signs[:2].mean() ** 2)), (4, float(signs.mean() ** 2))):
+        for at_once in (1, None):
+            made = flipout.variance.measure(
+                net, regression.loss, data, batch_sizes=[size], schemes=["flipout", reused], draws=100, repeats=20,
+                at_once=at_once, generator=torch.Generator().manual_seed(1),
+            )  # fmt: skip
+            drawn, kept = made.records
+            assert abs(drawn.variance - 1 / size) < ERRORS * drawn.error
+            assert abs(kept.variance - expected) <= ERRORS * kept.error + 1e-12
+            assert abs(1 / size - expected) > ERRORS * max(kept.error, drawn.error)
 
 
 def test_dropout_is_drawn_apart_for_each_draw() -> None:

@@ -15,6 +15,7 @@ import triton
 from torch import Tensor
 
 from ...backend import register
+from ...batched import one_at_a_time
 from ..base import refuse_double_backward
 from ..lstm import WRITTEN_OUT
 from . import gates as pointwise
@@ -102,6 +103,7 @@ class FusedLSTM(torch.autograd.Function):
         return y, pairs[steps % 2, 0, :, :width].clone(), cells[-1].clone()
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward(*WRITTEN_OUT)
         with torch.autocast(grads[0].device.type, enabled=False), torch.cuda.device_of(grads[0]):

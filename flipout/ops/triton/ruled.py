@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import register
+from ...batched import one_at_a_time
 from ..base import refuse_double_backward
 from ..linear import Linear
 from ..lstm import RULED
@@ -146,6 +147,7 @@ class RuledLSTM(torch.autograd.Function):
         return y, y[-1].clone(), cells[-1].clone()
 
     @staticmethod
+    @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward(*RULED)
         first, c, weight, gates, made, cells, fed, h_mask, g_mask, c_mask, keep_h, keep_c = ctx.saved_tensors
