@@ -39,3 +39,12 @@ def test_one_input_for_all_rows_is_multiplied_once(name: str, scheme: Any, monke
         made.append((y, *torch.autograd.grad(y.square().sum(), (x, *layer.parameters()))))
     torch.testing.assert_close(made[0], made[1])
     assert met == [1, 6]
+
+
+def test_an_input_with_a_negative_bit() -> None:
+    """The imaginary part of a conjugate: torch negates it when it is read."""
+    layer = flipout.perturb(nn.Linear(4, 3), flipout.Gaussian(0.3))
+    x = torch.randn(5, 4, dtype=torch.complex64).conj().imag
+    assert x.is_neg()
+    with flipout.hold(layer, 7):
+        torch.testing.assert_close(layer(x), layer(x.resolve_neg()))

@@ -35,6 +35,16 @@ def test_other_inputs_than_rows() -> None:
         assert_forward(model, x, torch.float32, group=2)
 
 
+def test_a_negative_bit_is_not_forgotten() -> None:
+    """The imaginary part of a conjugate is negated only when it is read, which a kernel would not know."""
+    model = flipout.perturb(nn.Linear(1, 6), flipout.Gaussian(0.3)).to(DEVICE)
+    x = torch.randn(1, 1, dtype=torch.complex64, device=DEVICE).conj().imag
+    assert x.is_neg()
+    assert x.is_contiguous()
+    with torch.no_grad(), using("triton"), flipout.hold(model, 7):
+        torch.testing.assert_close(model(x), model(x.resolve_neg()))
+
+
 def test_a_seed_may_change_before_backward() -> None:
     layer = flipout.nn.Linear(9, 6, distribution=flipout.MeanField(), device=DEVICE)
     with using("triton"):
