@@ -118,7 +118,7 @@ class Draw:
         return 0 if self.share_base else self.rank
 
     def to(self, device: torch.device) -> "Draw":
-        if self.seed.device == device:
+        if self.seed.device == device and (self.sign_seed is None or self.sign_seed.device == device):
             return self
         signs = None if self.sign_seed is None else self.sign_seed.to(device)
         moved = replace(self, seed=self.seed.to(device), sign_seed=signs)

@@ -10,15 +10,19 @@ from torch import Tensor
 
 
 @contextmanager
-def poisoned() -> Iterator[None]:
+def poisoned(place: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:
     """Inside: empty tensors are full of NaN, or of the largest integer, so that what a kernel leaves out is seen. torch
-    does so too where its algorithms are to be deterministic, but then refuses products on a GPU."""
+    does so too where its algorithms are to be deterministic, but then refuses products on a GPU.
+
+    `place` may move such a tensor to memory of its own choice.
+    """
 
     def full(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def made(*given: Any, **options: Any) -> Tensor:
             out = make(*given, **options)
             with torch.no_grad():
-                return out.fill_(_worst(out.dtype))
+                out.fill_(worst(out.dtype))
+                return out if place is None else place(out)
 
         return made
 
@@ -28,7 +32,8 @@ def poisoned() -> Iterator[None]:
         yield
 
 
-def _worst(dtype: torch.dtype) -> float:
+def worst(dtype: torch.dtype) -> float:
+    """What spoils every result that it enters."""
     if dtype.is_floating_point or dtype.is_complex:
         return torch.nan
     return 1 if dtype == torch.bool else torch.iinfo(dtype).max

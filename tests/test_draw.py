@@ -78,6 +78,13 @@ def test_antithetic_negates_every_perturbation(scheme, distribution):
     torch.testing.assert_close(mean, model[0].weight.expand(5, -1, -1).detach(), rtol=0, atol=1e-12)
 
 
+def test_a_sign_seed_moves_even_where_the_seed_is_there_already():
+    draw = from_seed(5, torch.tensor(1), torch.device("meta"))
+    moved = draw.to(torch.device("meta")).sign_seed
+    assert moved is not None
+    assert moved.device.type == "meta"
+
+
 def test_sign_seed_changes_the_signs_only():
     model = model_of("flipout")
     a, b = (seen(model, 5, sign_seed=seed) - model[0].weight for seed in (1, 2))

@@ -89,7 +89,7 @@ def flip(x: Tensor, signs: Tensor, dim: int) -> Tensor:
     rows, factors = by_example(x, signs, dim)
     if factors.is_floating_point():
         return (rows * factors).reshape(x.shape)
-    return (rows.view(factors.dtype) ^ factors).view(x.dtype).reshape(x.shape)
+    return (rows.resolve_neg().view(factors.dtype) ^ factors).view(x.dtype).reshape(x.shape)
 
 
 def put_flipped(out: Tensor, y: Tensor, p: Tensor, signs: Tensor, dim: int) -> None:

@@ -85,7 +85,8 @@ class Flipout(Scheme):
             return added(y, self.vector(p), dim)
         first, count, group = self._bases(p)
         share, skip = group or p.examples, p.first - first * group if group else 0
-        return kernel(y, p.mean, p.deltas(first, count), p.signs, p.seed_of_signs(self.reuse_signs), share, skip)
+        seed = p.seed_of_signs(self.reuse_signs)
+        return kernel(y, p.mean, p.deltas(first, count), p.signs, seed, dim, share, skip)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         first, count, group = self._bases(p)

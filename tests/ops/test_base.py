@@ -62,3 +62,12 @@ def test_each_row_of_an_expanded_input_has_its_own_gradient(name: str, scheme: A
         made.append((first, *torch.autograd.grad(first.square().sum(), (leaf, *layer.parameters()), allow_unused=True)))
     for found in made[1:]:
         torch.testing.assert_close(found, made[0], rtol=0, atol=1e-10)
+
+
+def test_an_input_with_a_negative_bit() -> None:
+    """The imaginary part of a conjugate: torch negates it when it is read."""
+    layer = flipout.perturb(nn.Linear(4, 3), flipout.Gaussian(0.3))
+    x = torch.randn(5, 4, dtype=torch.complex64).conj().imag
+    assert x.is_neg()
+    with flipout.hold(layer, 7):
+        torch.testing.assert_close(layer(x), layer(x.resolve_neg()))

@@ -43,8 +43,9 @@ def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 
 def side_by_side(x: Tensor, dim: int) -> bool:
-    """Whether memory has the features of one place after each other: rows, or channels last."""
-    return (x if dim == -1 else x.movedim(dim, -1)).is_contiguous()
+    """Whether memory has the features of one place after each other: rows, or channels last. Numbers that torch only
+    negates when it reads them are not there yet."""
+    return (x if dim == -1 else x.movedim(dim, -1)).is_contiguous() and not x.is_neg()
 
 
 def real_type(*dtypes: torch.dtype) -> tl.dtype:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...backend import register
 from ...random import wrap
 from ...streams import APART, GAMMA
-from .base import fits
+from .base import fits, side_by_side
 from .launch import launch
 from .noise import normals
 
@@ -76,6 +76,8 @@ def add_normals(y: Tensor, mean: Tensor, start: Tensor, spread: Tensor) -> Tenso
 
 def _added(y: Tensor, start: Tensor, spread: Tensor, factor: Tensor | None, mean: Tensor | None) -> Tensor:
     rows, size = y.shape
+    if not size:
+        return y
     block = _block(size)
     grid = rows, -(-size // (2 * block))
     launch(_add, grid, y, start, spread, factor, mean, rows // len(start), SIZE=size, BLOCK=block)
@@ -88,7 +90,7 @@ def _block(size: int) -> int:
 
 def _fits(x: Tensor, dim: int) -> bool:
     """Rows of features."""
-    rows = x.dim() == 2 and dim == -1 and x.is_contiguous() and x.numel() > 0
+    rows = x.dim() == 2 and dim == -1 and side_by_side(x, -1) and x.numel() > 0
     return rows and fits(x, x.dtype) and x.dtype != torch.float64
 
 

@@ -93,9 +93,12 @@ def add_flipped(y: Tensor, x: Tensor, signs: Signs, seed: Tensor, over: int, dim
     return _run(y, x if x.stride() == y.stride() else torch.empty_like(y).copy_(x), y, None, signs, seed, over, dim)
 
 
-def add_vectors(y: Tensor, mean: Tensor, deltas: Tensor, signs: Signs, seed: Tensor, share: int, skip: int) -> Tensor:
-    """y + mean + flip(δ), in the memory of y: `share` examples have one δ, the first ones `skip` less."""
-    return _run(y, deltas.contiguous(), y, mean.contiguous(), signs, seed, 0, -1, share, skip)
+def add_vectors(
+    y: Tensor, mean: Tensor, deltas: Tensor, signs: Signs, seed: Tensor, dim: int, share: int, skip: int
+) -> Tensor:
+    """y + mean + flip(δ) along dimension `dim`, in the memory of y: `share` examples have one δ, the first ones `skip`
+    less."""
+    return _run(y, deltas.contiguous(), y, mean.contiguous(), signs, seed, 0, dim, share, skip)
 
 
 def _run(

@@ -92,7 +92,7 @@ class FusedLSTM(torch.autograd.Function):
         pairs = x.new_zeros(2, 2, count, tile.split * tile.length(width) if tile else _padded(width))
         pairs[0, 0, :, :width], pairs[0, 1, :, :width] = h, h if s is None else h * s
         alive = signs if alive is None else alive.flatten(1).to(torch.uint8).contiguous()
-        given, made = (x, x if bias is None else bias, alive, signs), (pairs, gates, cells, y)
+        given, made = (x, x if bias is None else bias.contiguous(), alive, signs), (pairs, gates, cells, y)
         how = {**ctx.how, "BIAS": ctx.biased}
         if tile is None:
             assert delta is not None

@@ -11,7 +11,7 @@ from ...backend import ADA, capability, register
 from ...perturbation import Signs
 from ...philox import BLOCK
 from ...random import key_words
-from .base import INTERPRETED, index_type
+from .base import INTERPRETED, index_type, side_by_side
 from .launch import launch
 from .twice import negatives
 
@@ -108,7 +108,7 @@ def quantise(
 
 
 def _fits(x: Tensor, signs: Signs | None) -> bool:
-    whole = (signs is None or (signs.part is None and signs.count > 0)) and x.numel() > 0 and x.is_contiguous()
+    whole = (signs is None or (signs.part is None and signs.count > 0)) and x.numel() > 0 and side_by_side(x, -1)
     # The interpreter rounds to FP8 in a way of its own. Of single precision the compiled kernel got transposes wrong.
     return whole and not INTERPRETED and x.dtype in (torch.bfloat16, torch.float16) and capability(x.device) >= ADA
 

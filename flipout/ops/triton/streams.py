@@ -1,6 +1,7 @@
 """Noise in one launch: made in registers, for all starting points."""
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
+# pyright: reportAttributeAccessIssue=false
 
 import math
 from collections.abc import Sequence
@@ -41,6 +42,12 @@ def _aligned(number, ALIGNED: tl.constexpr):
 
 
 @triton.jit
+def _cast(x, KIND: tl.constexpr):
+    """x as KIND. Half precision by way of single: the interpreter knows no other from double to bfloat16."""
+    return x.to(tl.float32).to(KIND) if KIND.primitive_bitwidth == 16 else x.to(KIND)
+
+
+@triton.jit
 def _scaled(
     noise, factor, slope, column, place, inside, KIND: tl.constexpr, FACTOR: tl.constexpr, SOFTPLUS: tl.constexpr
 ):
@@ -48,15 +55,15 @@ def _scaled(
     times the softplus of that. With a `slope`, times the derivative of its softplus as well."""
     made = noise
     if FACTOR:
-        made = noise.to(KIND).to(noise.dtype)
+        made = _cast(noise, KIND).to(noise.dtype)
         if FACTOR == 1:
             by = tl.load(factor).to(noise.dtype)
         else:
             by = tl.load(factor + (column if FACTOR == 2 else place), mask=inside, other=0).to(noise.dtype)
-        made *= softplus(by, KIND).to(KIND).to(noise.dtype) if SOFTPLUS else by
+        made *= _cast(softplus(by, KIND), KIND).to(noise.dtype) if SOFTPLUS else by
         if slope is not None:
             x = tl.load(slope + column, mask=inside, other=0).to(noise.dtype)
-            made = made.to(KIND).to(noise.dtype) * sigmoid(x, KIND)
+            made = _cast(made, KIND).to(noise.dtype) * sigmoid(x, KIND)
     return made
 
 
@@ -101,8 +108,8 @@ def _halves(
     there = inside if ALIGNED else inside & (column + after < each)
     first = _scaled(first, factor, slope, column, place, inside, KIND, FACTOR, SOFTPLUS)
     second = _scaled(second, factor, slope, column + after, place + after, there, KIND, FACTOR, SOFTPLUS)
-    tl.store(out + place, first, mask=inside)
-    tl.store(out + place + after, second, mask=there)
+    tl.store(out + place, _cast(first, out.dtype.element_ty), mask=inside)
+    tl.store(out + place + after, _cast(second, out.dtype.element_ty), mask=there)
 
 
 @triton.jit(do_not_specialize=[*_NUMBERS, "words"], do_not_specialize_on_alignment=["start"])
@@ -141,7 +148,9 @@ def _bits(
         signs = signs + (_scaled(sign, factor, None, element, line + element, there, REAL, FACTOR, False),)  # noqa: RUF005
     for half in tl.static_range(2):
         element = column[:, None] * 64 + (32 * half + tl.arange(0, 32)[None, :])
-        tl.store(out + line + element, signs[half], mask=inside[:, None] & (element < each))
+        tl.store(
+            out + line + element, _cast(signs[half], out.dtype.element_ty), mask=inside[:, None] & (element < each)
+        )
 
 
 @triton.jit(do_not_specialize=["total", "count", "first", "parameter", "fold"], do_not_specialize_on_alignment=["seed"])
@@ -264,7 +273,8 @@ def scaled_noise(
     out = start.new_empty((*start.shape, *shape), dtype=dtype)
     if not out.numel():
         return out
-    starts, size, by = start.numel(), math.prod(shape), factor.contiguous()
+    start, by = start.contiguous(), factor.contiguous()
+    starts, size = start.numel(), math.prod(shape)
     how = 1 if factor.dim() == 0 else 2 if factor.numel() == size else 3
     seeded, words = origin is not None, (0, 0, 0) if origin is None else origin.words()
     if kind == "normal":

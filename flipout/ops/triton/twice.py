@@ -20,7 +20,7 @@ from ...philox import BLOCK
 from ...random import key_words
 from ..base import Op
 from ..linear import Linear
-from .base import INTERPRETED, index_type
+from .base import INTERPRETED, index_type, side_by_side
 from .launch import Launch
 from .random import halved, philox, philox_once
 from .scan import dot
@@ -183,10 +183,10 @@ def _fits(x: Tensor, signs: Signs, op: Op) -> bool:
     if not isinstance(op, Linear) or op.bases is not None or signs.part is not None or not x.numel():
         return False
     if INTERPRETED:
-        return x.dtype != torch.float64 and x.is_contiguous()
+        return x.dtype != torch.float64 and side_by_side(x, -1)
     aligned = op.in_features % 8 == 0 == op.out_features % 8 and op.in_features * op.out_features <= _MOST
     half = x.dtype in (torch.bfloat16, torch.float16) and capability(x.device) >= _AMPERE
-    return half and aligned and x.is_contiguous()
+    return half and aligned and side_by_side(x, -1)
 
 
 register("multiply_twice", multiply_twice, _fits)

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import flipout
-from tests.ops.triton.kernels import CLOSE, MARKS
+from flipout.backend import chosen, using
+from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS
 from tests.ops.triton.populations import assert_forward
 
 pytestmark = MARKS
@@ -30,3 +31,10 @@ def test_more_words_than_a_program_takes(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_spreads_of_single_weights_have_no_kernel() -> None:
     model = flipout.perturb(nn.Linear(9, 6), flipout.MeanField(std=0.3), scheme="independent", where="*")
     assert_forward(model, torch.randn(5, 9), torch.float32)
+
+
+def test_no_outputs_at_all() -> None:
+    x, start = torch.randn(3, 9, device=DEVICE), torch.tensor([1, 2, 3], device=DEVICE)
+    with using("triton"):
+        kernel = chosen("put_factored", x, -1)
+    assert kernel(x.new_zeros(3, 0), x, start, x.new_ones(())).shape == (3, 0)

@@ -1,5 +1,6 @@
 """Signs made where something is flipped or added: the outputs of the definition."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -34,6 +35,16 @@ def test_other_inputs_than_rows() -> None:
         assert_forward(model, x, torch.float32, group=2)
 
 
+def test_a_negative_bit_is_not_forgotten() -> None:
+    """The imaginary part of a conjugate is negated only when it is read, which a kernel would not know."""
+    model = flipout.perturb(nn.Linear(1, 6), flipout.Gaussian(0.3)).to(DEVICE)
+    x = torch.randn(1, 1, dtype=torch.complex64, device=DEVICE).conj().imag
+    assert x.is_neg()
+    assert x.is_contiguous()
+    with torch.no_grad(), using("triton"), flipout.hold(model, 7):
+        torch.testing.assert_close(model(x), model(x.resolve_neg()))
+
+
 def test_a_seed_may_change_before_backward() -> None:
     layer = flipout.nn.Linear(9, 6, distribution=flipout.MeanField(), device=DEVICE)
     with using("triton"):
@@ -44,6 +55,27 @@ def test_a_seed_may_change_before_backward() -> None:
 def test_reused_signs() -> None:
     model = flipout.perturb(nn.Linear(9, 6), flipout.Gaussian(0.3), scheme=flipout.Flipout(reuse_signs=True), where="*")
     assert_forward(model, torch.randn(5, 9), torch.float32)
+
+
+CONVOLUTIONS = {
+    "one channel": (nn.Conv2d(3, 1, 3), (24, 3, 6, 5)),
+    "one place": (nn.Conv2d(3, 4, 8), (24, 3, 8, 8)),
+    "one place in time": (nn.Conv1d(3, 4, 5), (24, 3, 5)),
+    "channels last": (nn.Conv2d(3, 4, 3), (24, 3, 6, 5)),
+    "channels last, transposed": (nn.ConvTranspose2d(3, 4, 3), (24, 3, 6, 5)),
+}
+
+
+@pytest.mark.parametrize("fields", [FIELDS[0], FIELDS[-1]], ids=str)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_biases_of_convolutions(name: str, fields: dict) -> None:
+    """The channels are dimension 1, wherever memory has them side by side."""
+    layer, shape = CONVOLUTIONS[name]
+    model: Any = flipout.perturb(copy.deepcopy(layer), flipout.Gaussian(0.3), where="bias")
+    x = torch.randn(shape)
+    if "last" in name:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    assert_forward(model, x, torch.float32, **fields)
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)

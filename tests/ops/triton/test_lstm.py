@@ -262,3 +262,20 @@ def test_double_precision_has_no_kernel_and_says_so() -> None:
     layer = flipout.perturb(nn.LSTM(4, 6), flipout.MultiplicativeGaussian(0.5)).to(DEVICE).double()
     with using("triton"), pytest.raises(BackendUnavailable, match="'lstm'"):
         layer(torch.randn(3, 5, 4, dtype=torch.float64, device=DEVICE))
+
+
+@pytest.mark.parametrize("of", [dict, of_one_weight], ids=["flipout", "one weight"])
+def test_a_bias_that_lies_in_memory_with_gaps(of: Any) -> None:
+    given = {
+        name: one if one is None else one.to(DEVICE, torch.float32) for name, one in operands(3, 2, 5, True).items()
+    }
+    own = of(given)
+    made = []
+    for bias in (own["bias"], own["bias"].repeat_interleave(2)[::2]):
+        op: Any = Linear(5, 20)
+        product: Any = Straight(op, own["mean"], bias)
+        if own["delta"] is not None:
+            product = Flipped(op, op, own["mean"], own["delta"], own["r"], own["s"], bias)
+        with torch.no_grad(), using("triton"):
+            made.append(Scan(LSTM(), product)(own["x"], (own["h"], own["c"]))[0])
+    assert torch.equal(*made)

@@ -285,3 +285,27 @@ def test_noise_of_ones_own_is_left_to_it() -> None:
         )
     )
     assert_same(expected, made)
+
+
+@pytest.mark.parametrize("kind", [flipout.Gaussian(0.3), flipout.Rademacher(0.3)], ids=lambda kind: type(kind).__name__)
+def test_scaled_noise_of_starting_points_with_gaps(kind: Distribution) -> None:
+    start, scaled = torch.arange(12, device=DEVICE)[::3], Scaled(kind, (5,), torch.float32)
+    with torch.no_grad(), using("triton"):
+        made, expected = (
+            sample_scaled(scaled, start.new_ones(()).float(), one, torch.float32) for one in (start, start.clone())
+        )
+    assert torch.equal(made, expected)
+
+
+@pytest.mark.parametrize("kind", [flipout.Gaussian(0.3), flipout.Rademacher(0.3)], ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("dtypes", [(torch.float64, torch.bfloat16), (torch.bfloat16, torch.float64)], ids=str)
+def test_double_precision_and_bfloat16_in_one(kind: Distribution, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    """A Parameter in double precision whose products are in bfloat16, as under autocast; and the other way round."""
+    scaled = Scaled(kind, (40,), dtypes[0])
+
+    def make(device: torch.device) -> Tensor:
+        spread, start = torch.full((40,), 0.3, dtype=dtypes[0], device=device), torch.tensor([3, 4], device=device)
+        with torch.no_grad():
+            return sample_scaled(scaled, spread, start, dtypes[1])
+
+    assert_same(*both(make), rtol=2.0**-6, atol=2.0**-17)
