@@ -49,8 +49,8 @@ def _ambiguous(what: str) -> AmbiguousReplay:
     )
 
 
-class _Running(threading.local):
-    """The forward pass of a root in this thread."""
+class _Running:
+    """The forward pass of a root in one thread."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -60,18 +60,29 @@ class _Running(threading.local):
         self.examples: int | None = None  # of the last forward pass
 
 
+class _Thread(threading.local):
+    """A forward pass for each thread, in an object of its own: dynamo loses what is written to a `threading.local`."""
+
+    def __init__(self) -> None:
+        self.running = _Running()
+
+
 @dataclass(eq=False)
 class Root:
     """Hooks of the root module, the draw of the forward pass that is running, and what was open before."""
 
     share_base: bool = False
     process_group: Any = None
-    running: _Running = field(default_factory=_Running)
+    thread: _Thread = field(default_factory=_Thread)
     callers: dict[int, nn.Module] = field(default_factory=dict)  # thread → the module whose forward pass runs there
     spans: list[Span] = field(default_factory=list)
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
     structure: Structure = field(default_factory=Structure)
+
+    @property
+    def running(self) -> _Running:
+        return self.thread.running
 
     def attach(self, module: nn.Module) -> None:
         self.structure = Structure(weakref.ref(module))
