@@ -5,7 +5,7 @@ The eager code is the definition and runs everywhere. A kernel replaces one defi
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, get_args
@@ -88,6 +88,16 @@ def kernels() -> tuple[list[str], list[str]]:
     """The definitions that have a kernel here, and why modules of kernels could not be imported."""
     _import_offered()
     return sorted(_kernels), list(_refused)
+
+
+def autocasts(kind: str) -> bool:
+    """Return True if autocast is on for that type of device. The meta device has none, and torch's own raises there."""
+    return kind != "meta" and torch.is_autocast_enabled(kind)
+
+
+def without_autocast(kind: str) -> AbstractContextManager[Any]:
+    """Switch autocast off for that type of device."""
+    return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
 
 
 def eager() -> bool:

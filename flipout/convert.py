@@ -9,11 +9,13 @@ from torch import Tensor, nn
 
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
-from .nn.adopt import adopt
-from .nn.base import Perturbed, Where, beside, check_distribution, check_fit, check_module
+from .nn.adopt import adopt, followed_dim, sees_sequences
+from .nn.base import Perturbed, Where, check_distribution, check_fit, check_module
+from .nn.beside import beside
 from .nn.contexts import parameter_names, refuse_reuse
 from .nn.plan import Plan
 from .nn.root import Root
+from .nn.structure import follow_all
 from .schemes import Scheme, scheme_of
 from .shards import refuse_shards
 from .where import Choice, choose
@@ -51,12 +53,13 @@ def perturb(
             model, "perturb", "Perturb the model first, then shard it: a draw belongs to the whole Parameter."
         )
         _refuse_wrapped(model, distribution)
+    made = [(label, layer) for label, layer in model.named_modules() if isinstance(layer, Perturbed)]
+    follow_all(model, [layer for _, layer in made])
     chosen_scheme = scheme_of("flipout" if scheme is None else scheme)
     batch_dim = _batch_dim(model, batch_dim)
     choices = [] if distribution is None else choose(model, where)
     first_names = parameter_names(model)
     planned = [(choice.label, choice.layer, choice.parameters, chosen_scheme) for choice in choices]
-    made = [(label, layer) for label, layer in model.named_modules() if isinstance(layer, Perturbed)]
     refuse_reuse([*planned, *((label, layer, layer.plan.distributions, layer.plan.scheme) for label, layer in made)])
 
     # Everything that can fail, or takes memory, before anything changes.
@@ -76,13 +79,13 @@ def perturb(
         dim = _asked(choice.layer_type, choice.label, batch_dim)
         _check_agreement(choice, chosen_scheme, dim)
         plan = Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
-        plan.follows, plan.sequences = _follows(model, choice.label), _sequences(model, choice.label)
+        plan.follows, plan.sequences = followed_dim(model, choice.label), sees_sequences(model, choice.label)
         plans.append((choice, plan))
 
     if distribution is not None:
         _check_patterns(distribution, list(first_names.values()))
     by_hand = [
-        (layer.plan, _asked(type(layer), label, batch_dim), _follows(model, label), _sequences(model, label))
+        (layer.plan, _asked(type(layer), label, batch_dim), followed_dim(model, label), sees_sequences(model, label))
         for label, layer in made
         if not layer.plan.rooted
     ]
@@ -165,31 +168,6 @@ def _asked(layer_type: type[Perturbed], label: str, given: int | Mapping[str, in
                 )
             return dim
     return None
-
-
-def _follows(model: nn.Module, label: str) -> int:
-    """The example's dimension that the transformer around a layer has, else 0."""
-    parts = label.split(".")
-    for depth in range(len(parts) - 1, -1, -1):
-        parent = model.get_submodule(".".join(parts[:depth]))
-        attention = next((m for m in parent.modules() if isinstance(m, nn.MultiheadAttention)), None)
-        if isinstance(parent, _TRANSFORMERS) and attention is not None:
-            return 0 if attention.batch_first else 1
-    return 0
-
-
-def _sequences(model: nn.Module, label: str) -> bool:
-    """Whether a layer is torch's own part of a transformer, which sees a batch of sequences or one alone."""
-    owner, _, name = label.rpartition(".")
-    parent = model.get_submodule(owner)
-    if isinstance(parent, _BLOCKS):
-        return name in ("linear1", "linear2", "norm1", "norm2", "norm3")
-    return isinstance(parent, _STACKS) and name == "norm"
-
-
-_BLOCKS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-_STACKS = (nn.TransformerEncoder, nn.TransformerDecoder)
-_TRANSFORMERS = (nn.Transformer, *_STACKS, *_BLOCKS)
 
 
 def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, Tensor]]) -> None:

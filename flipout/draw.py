@@ -143,12 +143,17 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
         return seed
     number = whole("seed", seed, more=", or a 0-dim int64 tensor.")
     with torch.inference_mode(False):  # autograd keeps it
-        return torch.full((), wrap(number), dtype=torch.int64, device=device)
+        return torch.full((), wrap(number), dtype=torch.int64, device=_with_numbers(device))
 
 
 def fresh_seed(device: torch.device) -> Tensor:
     """One number read from torch's global generator of that device."""
-    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device)
+    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=_with_numbers(device))
+
+
+def _with_numbers(device: torch.device | None) -> torch.device | None:
+    """A seed is never on the meta device: weights that are offloaded to it come back within the same draw."""
+    return torch.device("cpu") if device is not None and device.type == "meta" else device
 
 
 def runs(first: int, count: int, most: int, group: int) -> Iterator[tuple[int, int]]:

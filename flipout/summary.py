@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from .distributions.prior import Prior
 from .nn.base import Perturbed, check_module
+from .nn.structure import follow_all
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def _said(value: Any) -> str:
 def summary(model: nn.Module) -> Summary:
     """Per Parameter: its shape, its layer, its noise, who shares it, and how its KL is had."""
     check_module(model)
+    follow_all(model, [layer for layer in model.modules() if isinstance(layer, Perturbed)])
     noise: dict[int, tuple[str, str, str, str]] = {}
     beside: dict[int, str] = {}
     for module in model.modules():

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import flipout
 from flipout.streams import NOISE, stream_starts
-from tests.networks import Blocks, TiedLM, convnet, encoder, gradients, mlp
+from tests.networks import Blocks, Siamese, TiedLM, convnet, encoder, gradients, mlp
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 FIXED, LEARNED = flipout.Gaussian(0.3), flipout.MeanField(std=0.3)
@@ -137,6 +137,18 @@ def test_a_compiled_layer_in_a_checkpoint_of_an_eager_model():
             loss.backward()
             made.append(gradients(model))
     torch.testing.assert_close(made[0], made[1])
+
+
+def test_a_compiled_model_with_a_forward_of_its_own_has_one_draw():
+    """torch.compile(model) compiles hooks and forward apart: the draw has to pass from one to the other."""
+    model, x = flipout.perturb(Siamese(), FIXED), torch.randn(3, 4)
+    fast: Any = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        torch.manual_seed(1)
+        a, b = fast(x, x)
+        assert torch.equal(a, b)
+        torch.manual_seed(1)
+        torch.testing.assert_close(model(x, x)[0], a)
 
 
 def test_inductor():

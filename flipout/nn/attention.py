@@ -10,6 +10,7 @@ from ..errors import InvalidInput
 from ..ops.linear import Linear
 from ..perturbation import Part
 from .base import Perturbed
+from .beside import reset_beside
 from .perturbations import Perturbations
 
 
@@ -21,6 +22,11 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
     optional = ("in_proj_bias", "out_proj.bias")
     vectors = ("in_proj_bias", "out_proj.bias")
     fixed_layout = "that of batch_first"
+
+    def _reset_parameters(self) -> None:
+        super()._reset_parameters()
+        if "plan" in self.__dict__:  # torch's own __init__ calls it before there is any noise
+            reset_beside(self)
 
     def forward(
         self,

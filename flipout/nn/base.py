@@ -4,20 +4,23 @@ import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
+from ..backend import autocasts
 from ..distributions import Distribution, LearnedDistribution
 from ..distributions.prior import Prior
 from ..draw import Draw, fresh_seed
 from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupported
 from ..schemes import Scheme, scheme_of
+from .beside import beside, complete_checkpoint, count_anew, forget_written, mark_pending, reset_beside
 from .perturbations import Perturbations
 from .plan import Keys, Plan, parameter_key
 from .root import Root
 from .spans import recomputing
+from .structure import look_alone
 from .tape import decided, replaying
 
 Where = str | Iterable[str] | Callable[[str], bool]
@@ -85,23 +88,6 @@ def check_fit(distribution: Distribution, parameter: Tensor, label: str) -> None
             raise InvalidArgument(
                 f"{label}: {what} of shape {shape} given; expected one that broadcasts to the Parameter's {whole}."
             )
-
-
-def beside(distribution: LearnedDistribution, parameter: Tensor) -> dict[str, Tensor]:
-    """Suffix → what a Parameter gets beside it: Parameters, and the fixed numbers of its prior, as buffers."""
-    with torch.inference_mode(False):
-        made: dict[str, Tensor] = {s: nn.Parameter(value) for s, value in distribution.initial(parameter).items()}
-        prior = distribution.prior
-        if prior is not None:
-            assert isinstance(prior, Prior)
-            wide = torch.promote_types(parameter.dtype, torch.float32)
-            for name, value in prior.numbers().items():
-                number = value.detach().to(parameter.device, wide, copy=True)
-                if name in prior.learned:
-                    made[f"prior_log_{name}"] = nn.Parameter(number.log())
-                else:
-                    made[f"prior_{name}"] = number
-        return made
 
 
 class Perturbed(nn.Module):
@@ -196,6 +182,7 @@ class Perturbed(nn.Module):
                 self.get_submodule(owner).register_parameter(f"{local}_{suffix}", value)
             else:
                 self.get_submodule(owner).register_buffer(f"{local}_{suffix}", value)
+        mark_pending(self)
 
     def names_beside(self, name: str) -> list[str]:
         """What stands beside a Parameter: `weight_rho`, and the numbers of a prior."""
@@ -215,7 +202,7 @@ class Perturbed(nn.Module):
     def prior_now(self, name: str) -> str:
         """What of its prior was learned, or loaded, and is other than its distribution says: " (prior now std=9)"."""
         prior = getattr(self.plan.distributions[name], "prior", None)
-        if not isinstance(prior, Prior):
+        if not isinstance(prior, Prior) or any(own in self.plan.pending for own in self.names_beside(name)):
             return ""
         first, moved = prior.numbers(), []
         for number, value in self.prior_numbers(name).items():
@@ -279,6 +266,7 @@ class Perturbed(nn.Module):
             draw = root.current(device, self.label)
             if draw is not None:
                 return draw, keys, None, scheme
+        look_alone(self)
         root, keys = plan.roots[-1]
         return root.take(device), keys, device, scheme
 
@@ -315,7 +303,7 @@ class Perturbed(nn.Module):
         if not isinstance(x, Tensor):
             raise self.no_tensor(x, what)
         kind = x.device.type
-        if x.is_floating_point() and torch.is_autocast_enabled(kind) and torch.float64 not in (x.dtype, weight.dtype):
+        if x.is_floating_point() and autocasts(kind) and torch.float64 not in (x.dtype, weight.dtype):
             return torch.get_autocast_dtype(kind)
         if x.dtype != weight.dtype:
             raise InvalidInput(
@@ -331,8 +319,39 @@ class Perturbed(nn.Module):
         """A plain checkpoint loads: learned spreads and priors that it does not have keep their values."""
         for name in self.plan.learned:
             if prefix + name in state_dict:
-                for own in self.names_beside(name):
-                    state_dict.setdefault(prefix + own, attrgetter(own)(self))
+                assign = local_metadata.get("assign_to_params_buffers", False)
+                complete_checkpoint(self, name, state_dict, prefix, assign=assign)
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        forget_written(self)
+        return super().__getstate__()  # pyright: ignore[reportReturnType]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        count_anew(self)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        super().register_parameter(name, param)
+        if "plan" in self.__dict__:
+            self.plan.seen = False
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        mark_pending(self)
+        return self
+
+    def reset_parameters(self) -> None:
+        """Initialise the Parameters as torch's own layer does, then what stands beside them."""
+        for child in self.children():  # the output projection of attention, which torch's own leaves as it is
+            reset: Any = getattr(child, "reset_parameters", None)
+            if reset is not None:
+                reset()
+        plain: Any = super()
+        reset = getattr(plain, "reset_parameters", None) or getattr(plain, "_reset_parameters", None)
+        if reset is not None:
+            reset()
+        if "plan" in self.__dict__:  # torch's own __init__ calls it before there is any noise
+            reset_beside(self)

@@ -18,6 +18,7 @@ from .perturbations import Perturbations
 from .plan import Keys, Plan, parameter_key
 from .root import Root
 from .spans import Span, opened
+from .structure import follow_all
 
 
 def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distribution)") -> dict[str, Perturbed]:
@@ -25,6 +26,7 @@ def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distri
     layers = {name: module for name, module in model.named_modules() if isinstance(module, Perturbed)}
     if not layers:
         raise NotPerturbed(f"{type(model).__name__} has no perturbed layers. Convert it first: {fix}.")
+    follow_all(model, layers.values())
     return layers
 
 
@@ -172,6 +174,7 @@ def example_weights(layer: nn.Module) -> dict[str, Tensor]:
         raise NotPerturbed(
             f"{type(layer).__name__} is not a perturbed layer; example_weights takes one layer, such as model.fc1."
         )
+    follow_all(layer, [layer])
     draw, keys = held_draw(layer)
     if draw.examples is None:
         raise NoExampleWeights(

@@ -30,6 +30,8 @@ class Plan:
     rooted: bool = False  # the roots are other modules; a layer made by hand has only itself
     learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of the learned ones beside
     kept: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the same, of the numbers of its prior
+    seen: bool = False  # a root has looked at the layer since a Parameter was put in; compiled code guards it
+    pending: dict[str, int] = field(default_factory=dict)  # what came from meta → its version while it has no numbers
     quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
     batch_dim: int | None = None  # the example's dimension, as it was asked for
     follows: int = 0  # the same, as the modules around have it, where nobody asked

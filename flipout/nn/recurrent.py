@@ -1,6 +1,5 @@
 """Recurrent layers with stochastic weights: each sequence has its own, the same at every time step."""
 
-from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
@@ -41,17 +40,6 @@ class _Stepping(Perturbed):
     def parts(self, hx: Any) -> tuple[Any, ...]:
         """h, and c of an LSTM."""
         return tuple(hx) if self.several_states and isinstance(hx, (tuple, list)) else (hx,)
-
-    def reset_parameters(self) -> None:
-        """torch's own runs over every Parameter there is; those beside a weight keep their values."""
-        learned = self.plan.learned if hasattr(self, "plan") else ()
-        spreads: list[Tensor] = [attrgetter(own)(self) for name in learned for own in self.names_beside(name)]
-        values = [spread.detach().clone() for spread in spreads]
-        plain: Any = super()
-        plain.reset_parameters()
-        with torch.no_grad():
-            for spread, value in zip(spreads, values, strict=True):
-                spread.copy_(value)
 
 
 class Recurrent(_Stepping, nn.RNNBase):

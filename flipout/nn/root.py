@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from types import FrameType
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from ..draw import Draw, fresh_seed
 from ..errors import AmbiguousReplay, Unsupported
 from .spans import Span, open_spans, recomputing
+from .structure import Structure, follow
 from .tape import decided, replaying
 
 _KEPT = 1024  # forward passes and contexts that a root remembers
@@ -47,8 +49,8 @@ def _ambiguous(what: str) -> AmbiguousReplay:
     )
 
 
-class _Running(threading.local):
-    """The forward pass of a root in this thread."""
+class _Running:
+    """The forward pass of a root in one thread."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -58,19 +60,32 @@ class _Running(threading.local):
         self.examples: int | None = None  # of the last forward pass
 
 
+class _Thread(threading.local):
+    """A forward pass for each thread, in an object of its own: dynamo loses what is written to a `threading.local`."""
+
+    def __init__(self) -> None:
+        self.running = _Running()
+
+
 @dataclass(eq=False)
 class Root:
     """Hooks of the root module, the draw of the forward pass that is running, and what was open before."""
 
     share_base: bool = False
     process_group: Any = None
-    running: _Running = field(default_factory=_Running)
+    thread: _Thread = field(default_factory=_Thread)
     callers: dict[int, nn.Module] = field(default_factory=dict)  # thread → the module whose forward pass runs there
     spans: list[Span] = field(default_factory=list)
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
+    structure: Structure = field(default_factory=Structure)
+
+    @property
+    def running(self) -> _Running:
+        return self.thread.running
 
     def attach(self, module: nn.Module) -> None:
+        self.structure = Structure(weakref.ref(module))
         module.register_forward_pre_hook(self.enter, prepend=True)
         module.register_forward_hook(self.exit, always_call=True)
 
@@ -79,6 +94,7 @@ class Root:
             for handle, hook in list(hooks.items()):
                 if getattr(hook, "__self__", None) is self:
                     del hooks[handle]
+                    self.structure = Structure.gone()
                     module._forward_hooks_always_called.pop(handle, None)
 
     def take(self, device: torch.device) -> Draw:
@@ -103,7 +119,10 @@ class Root:
         if not compiling:
             self.callers[threading.get_ident()] = module
         running.in_backward = recomputing()
-        if decided(lambda: self._needed(module)):
+        needed = decided(lambda: self._needed(module))
+        if needed or open_spans():
+            follow(self, module)
+        if needed:
             parameter = next(module.parameters(), None)
             draw = running.draw = self.take(torch.device("cpu") if parameter is None else parameter.device)
             if running.in_backward and not replaying() and not self._took(draw):
@@ -194,7 +213,7 @@ class Root:
 
     def __deepcopy__(self, memo: dict) -> "Root":
         """Copies start between forward passes, in the same process group."""
-        return Root(self.share_base, self.process_group)
+        return Root(self.share_base, self.process_group, structure=self.structure.copied(memo))
 
     def __reduce__(self) -> tuple:
         return Root, (self.share_base, self.process_group)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..backend import without_autocast
 from ..batched import one_at_a_time
 from .base import refuse_double_backward
 
@@ -59,7 +60,7 @@ class FlippedLSTM(torch.autograd.Function):
     @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward(*WRITTEN_OUT)
-        with torch.autocast(grads[0].device.type, enabled=False):
+        with without_autocast(grads[0].device.type):
             return FlippedLSTM._backward(ctx, *grads)
 
     @staticmethod

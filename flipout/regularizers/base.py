@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from ..backend import chosen
+from ..backend import autocasts, chosen, without_autocast
 from ..batched import one_at_a_time
 from ..errors import InvalidInput
 from ..ops.base import refuse_double_backward
@@ -130,7 +130,7 @@ class RegularizedLSTM(nn.LSTM, ABC):
     def _check_input(self, input: Tensor | PackedSequence) -> None:
         data, dims = (input.data, (2,)) if isinstance(input, PackedSequence) else (input, (2, 3))
         dtype, size = self.weight_ih_l0.dtype, self.input_size
-        other_dtype = data.dtype != dtype and not torch.is_autocast_enabled(data.device.type)
+        other_dtype = data.dtype != dtype and not autocasts(data.device.type)
         if data.dim() not in dims or data.shape[-1] != size or 0 in data.shape or other_dtype:
             layout = f"(N, time, {size})" if self.batch_first else f"(time, N, {size})"
             raise InvalidInput(
@@ -177,7 +177,7 @@ class _Collected(torch.autograd.Function):
         refuse_double_backward(*RULED)
         (grad,) = grads
         h = torch.stack(ctx.fed[::-1] if ctx.reverse else ctx.fed, 1)
-        with torch.autocast(grad.device.type, enabled=False):
+        with without_autocast(grad.device.type):
             made = grad.flatten(0, 1).T @ h.flatten(0, 1).to(grad.dtype)
         return grad, made.to(ctx.dtype), None, None
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..backend import without_autocast
 from ..distributions.base import Distribution
 from ..errors import NoExampleWeights, NoPopulation, NotGaussian, SampledPerPosition
 from ..ops.base import Op
@@ -38,7 +39,7 @@ class LocalReparam(Scheme):
         mean = op.apply(x, p.mean, bias)
         self._check_positions(op.positions(x, mean) * p.draw.rows, f"input of shape {tuple(x.shape)}")
         wide = torch.bfloat16 if p.dtype.itemsize == 2 else p.dtype  # squares leave the range of float16
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             variance = op.apply(x.to(wide).square(), p.spread_of_mean.to(wide).square())
         std = _safe_sqrt(variance).to(p.dtype)
         noise = p.output_noise((p.draw.rows, *mean.shape[1:]))

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..backend import chosen
+from ..backend import autocasts, chosen, without_autocast
 from ..batched import one_at_a_time
 from ..distributions.base import Scaled, sample
 from .spec import Spec
@@ -57,9 +57,9 @@ class FlippedProduct(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
         kind = grad.device.type
-        if not torch.is_autocast_enabled(kind):
+        if not autocasts(kind):
             return FlippedProduct._backward(ctx, grad)
-        with torch.autocast(kind, enabled=False):
+        with without_autocast(kind):
             return FlippedProduct._backward(ctx, grad)
 
     @staticmethod

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..backend import ADA, capability, chosen
+from ..backend import ADA, capability, chosen, without_autocast
 from ..batched import one_at_a_time
 from ..errors import InvalidArgument, Unsupported
 from ..ops.base import flip, refuse_double_backward
@@ -117,7 +117,7 @@ class QuantisedProduct(torch.autograd.Function):
     @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward("The product of flipout in FP8", "Leave perturbation_dtype out")
-        with torch.autocast(grads[0].device.type, enabled=False):
+        with without_autocast(grads[0].device.type):
             return QuantisedProduct._backward(ctx, *grads)
 
     @staticmethod

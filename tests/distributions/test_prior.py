@@ -111,9 +111,13 @@ def test_freeze_takes_the_prior_away(make: Any, name: str) -> None:
     assert list(flipout.freeze(model).state_dict()) == keys
 
 
-def test_recurrent_layers_reset_their_weights_alone() -> None:
-    model: Any = flipout.perturb(nn.LSTM(3, 4), flipout.MeanField(std=0.3, prior=Normal(0.0, 2.0, learn_scale=True)))
+@pytest.mark.parametrize("make", [lambda: nn.LSTM(3, 4), lambda: nn.Linear(3, 4), lambda: nn.GRUCell(3, 4)])
+def test_reset_parameters_resets_what_stands_beside_too(make: Any) -> None:
+    model: Any = flipout.perturb(make(), flipout.MeanField(std=0.3, prior=Normal(0.0, 2.0, learn_scale=True)))
     before = {key: value.clone() for key, value in model.state_dict().items()}
+    with torch.no_grad():
+        for value in model.state_dict().values():
+            value.add_(1)
     model.reset_parameters()
     kept = {key for key, value in model.state_dict().items() if torch.equal(value, before[key])}
     assert kept == {key for key in before if "rho" in key or "prior" in key}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
@@ -54,11 +55,15 @@ def test_a_plain_checkpoint_loads_into_mean_field(kind: str, assign: bool) -> No
     layer = flipout.perturb(plain_layer(kind), flipout.MeanField(relative=0.5), where="*")
     spreads = {name: p.clone() for name, p in layer.named_parameters() if name.endswith("_rho")}
     assert len(spreads) == len(list(plain.parameters()))
-    layer.load_state_dict(plain.state_dict(), assign=assign)
-    layer.reset_parameters()
-    layer.load_state_dict(plain.state_dict(), assign=assign)
+    for _ in range(2):
+        layer.load_state_dict(plain.state_dict(), assign=assign)
     assert all(torch.equal(layer.get_parameter(name), value) for name, value in spreads.items())
     assert torch.equal(layer.eval()(x)[0], plain(x)[0])
+    layer.reset_parameters()
+    for name, value in spreads.items():
+        mean = layer.get_parameter(name.removesuffix("_rho"))
+        assert not torch.equal(layer.get_parameter(name), value)
+        torch.testing.assert_close(F.softplus(layer.get_parameter(name)), (0.5 * mean.abs()).clamp_min(1e-6))
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,17 @@ def test_refusals_say_what_to_do(ranks, attempt: str, fix: str) -> None:
         assert fix in made["refusals"][attempt]
 
 
+def test_a_model_sharded_on_meta_is_reset_with_what_stands_beside(ranks) -> None:
+    expected = reader().float().state_dict()
+    for made in ranks:
+        numbers, said = made["meta"]
+        assert numbers.keys() == expected.keys()
+        beside = [name for name in expected if "_rho" in name or "_prior_" in name]
+        assert all(torch.allclose(numbers[name], expected[name]) for name in beside)
+        assert all(numbers[name].abs().max() < 100 for name in expected)
+        assert "call reset_parameters() of each perturbed layer after to_empty" in said
+
+
 def test_examples_see_weights_of_the_whole_parameter(ranks) -> None:
     model = reader()
     with flipout.hold(model, seed=7):

@@ -22,6 +22,7 @@ from tests.scaling.models import (
     PRIORS,
     TARGETS,
     TOKENS,
+    Reader,
     X,
     checkpointed,
     dyadic,
@@ -131,6 +132,24 @@ def refusals() -> dict[str, str]:
     return said
 
 
+def from_meta() -> tuple[dict[str, Any], str]:
+    """A model converted and sharded on the meta device: its numbers after resets, and what is said without them."""
+    made = []
+    for _ in range(2):
+        with torch.device("meta"):
+            model: Any = flipout.perturb(Reader(), flipout.MeanField(std=0.3, prior=PRIORS["closed form"]))
+        made.append(shard(model).to_empty(device="cpu"))
+    for module in made[0].modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    made[0](TOKENS)
+    try:
+        made[1](TOKENS)
+    except Unsupported as error:
+        return whole(made[0]), str(error)
+    return whole(made[0]), ""
+
+
 def seen(rank: int) -> torch.Tensor:
     """The weights of this rank's examples, once they are gathered."""
     model = shard(reader())
@@ -173,6 +192,7 @@ def main(folder: str, *wanted: str) -> None:
         "parts": lambda: gradients_of_parts(rank),
         "halves": lambda: halves(rank),
         "refusals": refusals,
+        "meta": from_meta,
         "seen": lambda: seen(rank),
         "guard": lambda: guarded(rank),
         "saved": lambda: saved(rank, folder),

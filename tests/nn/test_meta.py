@@ -1,0 +1,257 @@
+"""Models converted on the meta device: what stands beside their Parameters gets its numbers with them."""
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout.bayes import Normal, kl
+from tests.networks import TiedLM, convnet, encoder, mlp
+
+PRIOR = Normal(0.5, 2.0, learn_scale=True)
+LEARNED = flipout.MeanField(std=0.3, prior=PRIOR)
+RELATIVE = flipout.MeanField(relative=0.5, prior=Normal(0.0, 1.5))
+META = torch.device("meta")
+MODELS: dict[str, tuple[Callable[[], Any], Callable[..., Tensor]]] = {
+    "mlp": (mlp, lambda **k: torch.ones(3, 4, **k)),
+    "convnet": (convnet, lambda **k: torch.ones(2, 2, 8, 8, **k)),
+    "encoder": (encoder, lambda **k: torch.ones(2, 3, 8, **k)),
+    "tied": (TiedLM, lambda **k: torch.ones(2, 3, dtype=torch.int64, **k)),
+    "lstm": (lambda: nn.Sequential(nn.LSTM(3, 4)), lambda **k: torch.ones(5, 2, 3, **k)),
+    "cell": (lambda: nn.Sequential(nn.GRUCell(3, 4)), lambda **k: torch.ones(2, 3, **k)),
+}
+
+
+def on_meta(name: str, distribution: Any = LEARNED, **options: Any) -> Any:
+    with META:
+        return flipout.perturb(MODELS[name][0](), distribution, where="*", **options)
+
+
+def beside(model: nn.Module) -> dict[str, Tensor]:
+    return {key: value for key, value in model.state_dict().items() if "_rho" in key or "_prior_" in key}
+
+
+def poisoned(model: Any) -> Any:
+    """`to_empty`, with numbers that nobody would start from; written so that autograd does not count it."""
+    model.to_empty(device="cpu")
+    for value in [*model.parameters(), *model.buffers()]:
+        value.data.view(-1).detach().fill_(-1e13) if value.is_floating_point() else None
+    for value in [*model.parameters(), *model.buffers()]:
+        assert value._version == 0
+    return model
+
+
+def check(model: Any, distribution: Any = LEARNED, where: Any = "*") -> None:
+    """What stands beside is what a conversion of the plain model, with the same means, would put there."""
+    expected = beside(flipout.perturb(flipout.freeze(copy.deepcopy(model)), distribution, where=where))
+    assert expected.keys() == beside(model).keys()
+    for key, value in beside(model).items():
+        torch.testing.assert_close(value, expected[key], rtol=0, atol=0, msg=key)
+
+
+def initialise_means(model: nn.Module) -> None:
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "_rho" not in name and "_prior_" not in name:
+                parameter.normal_()
+
+
+@pytest.mark.parametrize("distribution", [LEARNED, RELATIVE], ids=["std", "relative"])
+@pytest.mark.parametrize("name", MODELS)
+def test_reset_parameters_initialises_what_stands_beside(name, distribution):
+    model = poisoned(on_meta(name, distribution))
+    for module in model.modules():
+        reset: Any = getattr(module, "reset_parameters", None)
+        if reset is not None:
+            reset()
+    assert all(value.abs().max() < 100 for value in model.state_dict().values())
+    if name != "encoder" or distribution is LEARNED:  # an inner Linear of attention is reset after the attention
+        check(model, distribution)
+    assert kl(model).isfinite()
+
+
+USES: dict[str, Callable[[Any, Tensor], Any]] = {
+    "training": lambda model, x: model(x),
+    "hold": lambda model, x: flipout.hold(model).__enter__(),
+    "kl": lambda model, x: kl(model),
+    "summary": lambda model, x: flipout.summary(model),
+    "a copy": lambda model, x: None,
+}
+
+
+@pytest.mark.parametrize("distribution", [LEARNED, RELATIVE], ids=["std", "relative"])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_first_use_initialises_what_nobody_did(name, use, distribution):
+    model = poisoned(on_meta(name, distribution))
+    initialise_means(model)
+    if use == "a copy":
+        model = copy.deepcopy(model)
+        kl(model)
+    USES[use](model, MODELS[name][1]())
+    check(model, distribution)
+    assert "prior now" not in repr(model)
+
+
+def test_a_layer_by_hand():
+    with META:
+        layer = flipout.nn.Linear(4, 3, distribution=LEARNED)
+    poisoned(layer).reset_parameters()
+    check(layer, where="weight")
+    with META:
+        layer = flipout.nn.Linear(4, 3, distribution=LEARNED)
+    poisoned(layer)
+    initialise_means(layer)
+    layer(torch.ones(2, 4))
+    check(layer, where="weight")
+
+
+def test_what_somebody_has_written_stays():
+    model = poisoned(on_meta("mlp"))
+    initialise_means(model)
+    with torch.no_grad():
+        model[0].weight_rho.fill_(-1.0)
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    model(torch.ones(2, 4)).sum().backward()
+    assert (model[0].weight_rho == -1).all()
+    assert torch.equal(model[2].weight_rho, flipout.perturb(mlp(), LEARNED)[2].weight_rho)
+    assert all(p.grad is not None for group in optimizer.param_groups for p in group["params"] if p.dim() > 1)
+
+
+def test_a_model_that_was_moved_to_meta_forgets_its_values():
+    model = flipout.perturb(mlp(), LEARNED, where="*")
+    with torch.no_grad():
+        model[0].weight_rho.fill_(7.0)
+    poisoned(model.to("meta"))
+    initialise_means(model)
+    kl(model)
+    check(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("distribution", [LEARNED, RELATIVE], ids=["std", "relative"])
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "tied"])
+def test_a_plain_checkpoint_is_assigned(name, distribution, dtype):
+    torch.manual_seed(3)
+    plain = MODELS[name][0]().to(dtype)
+    model = on_meta(name, distribution)
+    model.load_state_dict(plain.state_dict(), assign=True)
+    assert not any(value.is_meta for value in model.state_dict().values())
+    expected = flipout.perturb(plain, distribution, where="*")
+    for key, value in model.state_dict().items():
+        assert (value.dtype, value.device) == (expected.state_dict()[key].dtype, torch.device("cpu"))
+        assert torch.equal(value, expected.state_dict()[key]), key
+    x = MODELS[name][1](dtype=dtype)
+    with flipout.hold(model, seed=1), flipout.hold(expected, seed=1):
+        outputs = model(x), expected(x)
+    torch.testing.assert_close(*outputs)
+    assert torch.equal(kl(model), kl(expected))
+
+
+def test_a_plain_checkpoint_is_assigned_to_tied_weights():
+    """torch's own assignment unties; whoever ties again ties what stands beside too, as the refusal says."""
+    model = on_meta("tied")
+    model.load_state_dict(TiedLM().state_dict(), assign=True)
+    assert not any(value.is_meta for value in model.state_dict().values())
+    model.decoder.weight = model.embedding.weight
+    with pytest.raises(flipout.errors.InvalidArgument, match=r"model\.decoder\.weight_rho = model\.embedding"):
+        model(MODELS["tied"][1]())
+    model.decoder.weight_rho = model.embedding.weight_rho
+    model.decoder.weight_prior_log_std = model.embedding.weight_prior_log_std
+    model(MODELS["tied"][1]())
+    check(model)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_checkpoint_loads_after_to_empty(assign):
+    plain = mlp()
+    model = poisoned(on_meta("mlp", RELATIVE))
+    model.load_state_dict(plain.state_dict(), assign=assign)
+    check(model, RELATIVE)
+    full = flipout.perturb(mlp(), RELATIVE, where="*")
+    with torch.no_grad():
+        full[0].weight_rho.fill_(-1.0)
+    for make in (lambda: on_meta("mlp", RELATIVE), lambda: poisoned(on_meta("mlp", RELATIVE))):
+        model = make()
+        if not assign and model[0].weight.is_meta:
+            continue
+        model.load_state_dict(full.state_dict(), assign=assign)
+        kl(model)
+        assert all(torch.equal(value, full.state_dict()[key]) for key, value in model.state_dict().items())
+
+
+def test_assigned_means_take_what_stands_beside_along():
+    model = flipout.perturb(mlp(), LEARNED, where="*")
+    rho = model[0].weight_rho
+    with torch.no_grad():
+        rho.fill_(-1.0)
+    model.load_state_dict(mlp().state_dict(), assign=True)
+    assert model[0].weight_rho is rho
+    model.load_state_dict(mlp().double().state_dict(), assign=True)
+    assert all(value.dtype == torch.float64 for value in model.state_dict().values())
+    assert (model[0].weight_rho == -1).all()
+    assert isinstance(model[0].weight_rho, nn.Parameter)
+    model(torch.ones(2, 4, dtype=torch.float64)).sum().backward()
+
+
+SCHEMES = ["shared", "flipout", flipout.Flipout(group=2), "independent", "low_rank"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_passes_on_the_meta_device_have_the_right_shapes(name, scheme):
+    model, x = on_meta(name, flipout.Gaussian(0.3), scheme=scheme), MODELS[name][1]
+    real = flipout.perturb(MODELS[name][0](), flipout.Gaussian(0.3), where="*", scheme=scheme)
+    contexts = (lambda m: flipout.sampling(m), lambda m: flipout.hold(m), lambda m: flipout.hold(m, seed=7))
+    for context in contexts:
+        with context(model), context(real):
+            made, expected = model(x(device=META)), real(x())
+            made, expected = (y if isinstance(y, Tensor) else y[0] for y in (made, expected))
+            assert made.is_meta
+            assert made.shape == expected.shape
+            made.sum().backward()
+
+
+@pytest.mark.parametrize("distribution", [LEARNED, flipout.DropConnect(0.5)], ids=["learned", "dropconnect"])
+def test_local_reparameterisation_and_others_on_meta(distribution):
+    with META:
+        scheme = "local_reparam" if distribution is LEARNED else "flipout"
+        model = flipout.perturb(mlp(), distribution, scheme=scheme)
+        y = model(torch.ones(3, 4))
+    assert (y.shape, y.is_meta) == ((3, 3), True)
+    y.sum().backward()
+
+
+def test_a_held_draw_outlives_the_meta_device():
+    """Weights that are offloaded to the meta device come back inside of `hold`."""
+    state = mlp().state_dict()
+    model, real = on_meta("mlp", flipout.Gaussian(0.3)), flipout.perturb(mlp(), flipout.Gaussian(0.3), where="*")
+    real.load_state_dict(state)
+    x = torch.ones(3, 4)
+    with flipout.hold(model, seed=7), flipout.hold(real, seed=7):
+        assert model(x.to(META)).is_meta
+        model.load_state_dict(state, assign=True)
+        assert torch.equal(model(x), real(x))
+    torch.manual_seed(1)
+    with flipout.hold(on_meta("mlp", flipout.Gaussian(0.3))):
+        number = torch.randint(2**63 - 1, ())
+    torch.manual_seed(1)
+    torch.randint(2**63 - 1, ())
+    assert torch.equal(torch.randint(2**63 - 1, ()), number)
+
+
+def test_saving_and_loading_a_whole_model_keeps_what_is_pending():
+    model, buffer = poisoned(on_meta("mlp")), io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    model = torch.load(buffer, weights_only=False)
+    initialise_means(model)
+    kl(model)
+    check(model)
