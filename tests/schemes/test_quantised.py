@@ -41,7 +41,7 @@ def parts(own: flipout.nn.Linear, examples: int) -> tuple[Tensor, Tensor, Tensor
     """ΔŴ, r and s of the held draw."""
     draw, keys = held_draw(own)
     draw.count(examples, "test")
-    p = Perturbations(own, draw, keys, own.weight.dtype)["weight"]
+    p = Perturbations(own, draw, keys, own.weight.dtype, own.plan.scheme)["weight"]
     r, s = p.signs.over([(0, own.out_features), (1, own.in_features)], p.seed_of_signs(False), torch.float64)
     return p.delta().double(), r, s
 
