@@ -19,7 +19,7 @@ from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
 from .summary import Summary, summary
 from .where import register
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Captured",

@@ -90,6 +90,11 @@ def kernels() -> tuple[list[str], list[str]]:
     return sorted(_kernels), list(_refused)
 
 
+def asks_for_kernels() -> bool:
+    """Return True if kernels are asked for on a CPU too, by `using("triton")` or by Triton's interpreter."""
+    return _requested == "triton" or (_INTERPRETED and _requested == "auto")
+
+
 def autocasts(kind: str) -> bool:
     """Return True if autocast is on for that type of device. The meta device has none, and torch's own raises there."""
     return kind != "meta" and torch.is_autocast_enabled(kind)

@@ -1,5 +1,6 @@
 """A draw: which sample of the weights a forward pass sees."""
 
+import threading
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,9 +9,27 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .backend import asks_for_kernels
+from .draws.at_once import AtOnce, Roster
+from .draws.bits import on_cpu, recorded, transformed, undifferentiated, wrap
 from .errors import ExampleCount, InvalidArgument
-from .random import recorded, transformed, wrap
 from .whole import whole
+
+
+class _Again(threading.local):
+    """What a recomputation made at once, for the draw that was recomputed last in this thread."""
+
+    def __init__(self) -> None:
+        self.draw: Draw | None = None
+        self.made: dict[tuple[torch.dtype, int], AtOnce] = {}
+
+    def of(self, draw: "Draw") -> dict[tuple[torch.dtype, int], AtOnce]:
+        if self.draw is not draw:
+            self.draw, self.made = draw, {}
+        return self.made
+
+
+_again = _Again()
 
 
 @dataclass(eq=False)
@@ -38,6 +57,43 @@ class Draw:
     before: int = field(default=0, init=False)  # examples of the ranks before this one
     uses: set[Hashable] | None = field(default=None, init=False)  # of weights, where a draw is for one forward pass
     formed: dict[Hashable, Tensor] | None = field(default=None, init=False)  # examples' weights, where calls share them
+    roster: Roster | None = field(default=None, init=False)  # the Parameters that draw together
+    made: dict[tuple[torch.dtype, int], AtOnce] = field(default_factory=dict, init=False)
+    is_closed: bool = field(default=False, init=False)  # its forward pass or context has ended
+
+    def at_once(self, real: torch.dtype, group: int | None) -> AtOnce | None:
+        """What is small of the whole draw, made by the first call that asks; None where that cannot be kept, or where
+        the examples have several bases.
+
+        Args:
+            real: The dtype of the numbers.
+            group: The number of examples that the scheme lets share a base, None for all.
+        """
+        if self.roster is None or not self.fixed or asks_for_kernels():
+            return None
+        base, group = 0, self.group or group
+        if group:
+            base = self.offset // group
+            if self.examples and (self.offset + self.examples - 1) // group != base:
+                return None
+        made = _again.of(self) if self.is_closed else self.made
+        found = made.get((real, base))
+        if found is None:
+            if self.examples is None or real not in (torch.float32, torch.float64) or not on_cpu(self.seed):
+                return None
+            seed = int(self.seed)
+            signs = seed if self.sign_seed is None else int(self.sign_seed)
+            about = (self.fold, base, self.offset, self.examples, real)
+            if not torch.is_inference_mode_enabled():
+                found = made[real, base] = self.roster.make(seed, signs, *about)
+            else:
+                with torch.inference_mode(False):  # autograd may keep it
+                    found = made[real, base] = self.roster.make(seed, signs, *about)
+        return found
+
+    def close(self) -> None:
+        """Let go of what was made. Checkpoints remember the draw, and make it again for their recomputation."""
+        self.made, self.is_closed = {}, True
 
     def __post_init__(self) -> None:
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
@@ -140,15 +196,16 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
             raise InvalidArgument(
                 f"seed: expected an int or a 0-dim int64 tensor, got {seed.dtype} {tuple(seed.shape)}."
             )
-        return seed
+        return undifferentiated(seed)
     number = whole("seed", seed, more=", or a 0-dim int64 tensor.")
     with torch.inference_mode(False):  # autograd keeps it
-        return torch.full((), wrap(number), dtype=torch.int64, device=_with_numbers(device))
+        return undifferentiated(torch.full((), wrap(number), dtype=torch.int64, device=_with_numbers(device)))
 
 
 def fresh_seed(device: torch.device) -> Tensor:
     """One number read from torch's global generator of that device."""
-    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=_with_numbers(device))
+    seed = torch.randint(2**63 - 1, (), dtype=torch.int64, device=_with_numbers(device))
+    return undifferentiated(seed)
 
 
 def _with_numbers(device: torch.device | None) -> torch.device | None:

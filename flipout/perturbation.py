@@ -11,10 +11,11 @@ from torch import Tensor
 
 from .distributions.base import Distribution, Scaled, sample
 from .draw import Draw
+from .draws.bits import transformed
+from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
+from .draws.signs import sign_at, signs
 from .errors import AsymmetricDistribution
-from .random import sign_at, signs, transformed
 from .shards import Shard
-from .streams import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -64,7 +65,7 @@ class Signs:
         return -made if self.antithetic and dim == 0 else made
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Perturbation:
     """Products are computed in `dtype`; noise is made in the Parameter's own dtype and cast."""
 
@@ -78,6 +79,8 @@ class Perturbation:
     dtype: torch.dtype
     part: Part | None = None
     source: Tensor | None = None  # in place of the spread, its softplus
+    noise: Tensor | None = None  # that of `base`, where it was made at once for the whole draw
+    base: int = 0
 
     @property
     def spread(self) -> Tensor:
@@ -88,7 +91,8 @@ class Perturbation:
 
     @property
     def mean(self) -> Tensor:
-        return cast(self._rows_of(self.parameter, 0), self.dtype)
+        mean = self.parameter if self.part is None else self._rows_of(self.parameter, 0)
+        return mean if mean.dtype == self.dtype else mean.to(self.dtype)
 
     @property
     def spread_of_mean(self) -> Tensor:
@@ -114,6 +118,9 @@ class Perturbation:
 
     def delta(self, base: int = 0) -> Tensor:
         """ΔŴ of one base."""
+        if self.noise is not None and self.given is not None and base == self.base:
+            delta = self.given * self.noise
+            return delta if self.part is None else self._rows_of(delta, 0)
         return self._sample(*self._start(base))
 
     def made_of(self, base: int) -> tuple[Tensor, Tensor, Scaled] | None:

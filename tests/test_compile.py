@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import flipout
-from flipout.streams import NOISE, stream_starts
+from flipout.draws.noise import NOISE, stream_starts
 from tests.networks import Blocks, Siamese, TiedLM, convnet, encoder, gradients, mlp
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")

@@ -9,9 +9,9 @@ from torch import nn
 
 import flipout
 from flipout.backend import Backend, chosen, using
+from flipout.draws.noise import NOISE, Stream, stream_starts
+from flipout.draws.signs import sign_words, signs
 from flipout.nn.contexts import weighted_sums
-from flipout.random import sign_words, signs
-from flipout.streams import NOISE, Stream, stream_starts
 
 KEY = 12345678901
 pytestmark = [

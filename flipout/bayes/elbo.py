@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..draws.bits import transformed
 from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
 from ..nn.contexts import counted, perturbed_layers, sampling
-from ..random import transformed
 from ..whole import whole
 from .kl import kl, one_draw, with_priors
 from .likelihoods import Likelihood, likelihood_of

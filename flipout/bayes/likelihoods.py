@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..draws.bits import transformed
 from ..errors import InvalidArgument, InvalidInput
-from ..random import transformed
 
 __all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "Poisson"]
 

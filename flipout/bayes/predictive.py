@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..draw import fresh_seed, runs
+from ..draws.bits import transformed
 from ..errors import InvalidArgument, InvalidInput
 from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers, using
-from ..random import transformed
 from ..variance.student import t_quantile
 from ..whole import whole
 from .elbo import ELBO
@@ -23,6 +23,8 @@ from .posterior import CONVERT
 
 _FIRST = 32  # samples before samples="auto" looks for the first time
 _BASES_AT_ONCE = 2**26  # numbers of one layer's ΔŴ, over all bases that one pass has
+_ROWS, _NUMBERS = 1024, 2**19  # at least so many rows in a pass; more, up to so many numbers of its widest layer
+_FILLED = 256  # rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +73,7 @@ def predict(
     joint: bool = False,
     quantiles: Sequence[float] = (),
     keep: bool | None = None,
-    chunk: int = 1024,
+    chunk: int | None = None,
     group: int = 8,
     seed: int | Tensor | None = None,
     tolerance: float = 0.01,
@@ -80,15 +82,16 @@ def predict(
 ) -> Prediction:
     """Predict with `samples` draws of the weights, the model in eval mode.
 
-    `likelihood` turns outputs into expected targets and says how uncertain these are; without one the output itself is
-    taken, free of noise. Every input has weights of its own in each sample; `joint` shares them over the inputs, so
-    that each sample is one function (they are kept, as with `keep`). At most `chunk` rows pass through the model at
-    once. Every `group` samples have a fresh base, and the standard error is clustered by base. Weights are drawn from
-    the distributions of the model, whatever scheme it trains under: by flipout, or, where the noise is not symmetric
-    (`DropConnect(0.3)`), independently. Then every sample is its own base, and without `joint` the weights are formed
-    for each sample of each input, which takes time. 'auto' doubles the samples until the largest standard error is at
-    most `tolerance`, or there are `most` of them. `batch_dim` is the example's dimension in inputs and output, or a
-    pair for either; in the answer it is always the first. The answer depends on the seed (one number of torch's
+    `likelihood` turns outputs into expected targets and says how uncertain these are; without one the output itself
+    is taken, free of noise. Every input has weights of its own in each sample; `joint` shares them over the inputs,
+    so that each sample is one function (they are kept, as with `keep`). At most `chunk` rows pass through the model
+    at once; without it 1024, or as many more as stay small for a narrow model. Every `group` samples have a fresh
+    base, and the standard error is clustered by base. Weights are drawn from the distributions of the model,
+    whatever scheme it trains under: by flipout, or, where the noise is not symmetric (`DropConnect(0.3)`),
+    independently. Then every sample is its own base, and without `joint` the weights are formed for each sample of
+    each input, which takes time. 'auto' doubles the samples until the largest standard error is at most
+    `tolerance`, or there are `most` of them. `batch_dim` is the example's dimension in inputs and output, or a pair
+    for either; in the answer it is always the first. The answer depends on the seed (one number of torch's
     generator where none is given), not on the chunk.
     """
     fold = _Fold(model, x, likelihood, joint, chunk, group, batch_dim, seed)
@@ -142,12 +145,13 @@ class _Fold:
         x: Any,
         likelihood: Any,
         joint: bool,
-        chunk: int,
+        chunk: int | None,
         group: int,
         batch_dim: int | tuple[int, int],
         seed: int | Tensor | None,
     ) -> None:
-        chunk, group = (whole(name, value, 1, of="predict") for name, value in (("chunk", chunk), ("group", group)))
+        group = whole("group", group, 1, of="predict")
+        chunk = None if chunk is None else whole("chunk", chunk, 1, of="predict")
         if isinstance(model, ELBO):
             raise InvalidArgument("predict(ELBO(…), x): expected the model, not its loss: predict(elbo.model, x).")
         layers = list(perturbed_layers(model, CONVERT).values())
@@ -176,14 +180,22 @@ class _Fold:
         self.inputs = self._count()
         self.joint, self.scheme, self.group = joint, "flipout", group
         bases = max(_BASES_AT_ONCE // max(p.numel() for p in model.parameters()), 1)
+        if chunk is None:
+            widest = max(self.x[0].numel() // self.inputs, *(max(p.shape, default=1) for p in model.parameters()), 1)
+            chunk = max(_ROWS, _NUMBERS // widest)
         if not all(distribution.symmetric for distribution in noise):
             # Flipping needs symmetry. Without it there are no bases to share: every draw of the weights is its own.
             self.scheme, self.group = "independent", 1
             chunk = chunk if joint else min(chunk, bases)
-        self.at_once = max(min(chunk // self.inputs, self.group * bases), 1)
+        # What fills a pass with one base is faster than several bases, whose products are batched.
+        filled = self.group * self.inputs >= _FILLED
+        self.at_once = max(min(chunk // self.inputs, self.group if filled else self.group * bases), 1)
         length = min(chunk, self.inputs)
         self.blocks = [_Block(i, min(length, self.inputs - i)) for i in range(0, self.inputs, length)]
-        self.seed = fresh_seed(next(model.parameters()).device) if seed is None else seed
+        self.seed = seed
+        if seed is None:
+            drawn = fresh_seed(next(model.parameters()).device)
+            self.seed = int(drawn) if drawn.device.type == "cpu" else drawn  # a number need not be read again
 
     def _count(self) -> int:
         dim = self.batch_dim

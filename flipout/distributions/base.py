@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..backend import chosen
 from ..batched import one_at_a_time
+from ..draws.bits import transformed
+from ..draws.noise import Origin, Stream
 from ..errors import InvalidArgument
-from ..random import transformed
-from ..streams import Origin, Stream
 from .prior import Prior
 
 

@@ -7,8 +7,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from ..draws.noise import Stream
 from ..errors import InvalidArgument
-from ..streams import Stream
 from .base import Distribution, check_std, scale, standard
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..streams import Stream
+from ..draws.noise import Stream
 from .base import Distribution, check_std, scale, standard
 
 

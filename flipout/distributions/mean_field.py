@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..draws.noise import Stream
 from ..errors import InvalidArgument
-from ..streams import Stream
 from .base import LearnedDistribution, standard
 from .prior import prior_of
 

@@ -34,8 +34,9 @@ def adopt(model: nn.Module, first_names: dict[int, str], share_base: bool | None
     for label, layer in layers.items():
         plan = layer.plan
         plan.roots, plan.rooted, plan.label = [*outer[layer], (root, keys_in(first_names, layer))], True, label
-        plan.seen = True
+        plan.seen, plan.quick = True, None
         _receive(layer, label, model)
+    root.roster = None
     _share_quiet_rows(layers.values())
     if not own:
         root.attach(model)
@@ -136,6 +137,9 @@ def follow_change(root: Root, module: nn.Module) -> None:
             layer.plan.label = label
     if not swapped:
         root.structure.record(module, same_keys=not changed)
+        root.roster = None
+        for layer in layers.values():
+            layer.plan.quick = None
 
 
 def _detached(root: Root, model: nn.Module) -> set[Root]:

@@ -101,6 +101,7 @@ class Perturbed(nn.Module):
     refused: ClassVar[dict[str, str]] = {}  # options of the torch layer under which it cannot be perturbed → why
     fixed_layout: ClassVar[str] = ""  # why `batch_dim` cannot be chosen
     refused_schemes: ClassVar[dict[str, str]] = {}  # scheme → never / not yet / use this instead
+    noise_at_once: ClassVar[bool] = True  # a call reads all of its noise
 
     plan: Plan
     _is_replica: bool = False  # nn.DataParallel says so of its copies; a module that lacks an attribute is slow to say
@@ -230,7 +231,7 @@ class Perturbed(nn.Module):
         """Whether the next call perturbs: training, `sampling` or `hold`."""
         if self._is_replica:
             raise Unsupported("nn.DataParallel shares one draw between threads; use DistributedDataParallel instead.")
-        return decided(self.is_noisy)
+        return decided(self.is_noisy) if replaying() else self.is_noisy()
 
     @property
     def free(self) -> bool:
@@ -239,7 +240,8 @@ class Perturbed(nn.Module):
 
     def is_noisy(self) -> bool:
         """`noisy`, as it is right now."""
-        return len(self.plan.distributions) > 0 and (self.training or self.plan.sampled)
+        plan = self.plan
+        return bool(plan.distributions) and (self.training or plan.sampled)
 
     def groups_of(self, name: str) -> int | None:
         """How signs run over a Parameter: groups of a convolution's kernel, 1 for a matrix, None for a vector."""
@@ -248,22 +250,40 @@ class Perturbed(nn.Module):
 
     def perturbations(self, x: Tensor, dtype: torch.dtype) -> Perturbations:
         """The Parameters under the draw that this call sees; dimension 0 of x is the rows."""
-        draw, keys, read, scheme = decided(lambda: self._find_draw(x.device))
-        if read is not None and recomputing() and replaying():
-            fresh_seed(read)  # the forward pass read a seed here: whatever draws next has to find the same generator
-        draw.count(x.shape[0], self.label)
-        return Perturbations(self, draw.to(x.device), keys, dtype, scheme)
+        if replaying():
+            draw, keys, read, scheme = decided(lambda: self._find_draw(x.device))
+            if read is not None and recomputing():
+                fresh_seed(read)  # as the forward pass did here: whatever draws next has to find the same generator
+        else:
+            draw, keys, _, scheme = self._find_draw(x.device)
+        rows = x.shape[0]
+        if rows != draw.examples or draw.rows != 1:
+            draw.count(rows, self.label)
+        if draw.seed.device != x.device:
+            draw = draw.to(x.device)
+        made = None if draw.roster is None or torch.compiler.is_compiling() else draw.at_once(dtype, scheme.group)
+        return Perturbations(self, draw, keys, dtype, scheme, made)
+
+    def quickly(self, x: Tensor) -> Tensor | None:
+        """The output of the usual call for this input, where one like it was made before; else None."""
+        quick = self.plan.quick
+        return None if quick is None else quick(self, x)
 
     def _find_draw(self, device: torch.device) -> tuple[Draw, Keys, torch.device | None, Scheme]:
         """The draw, the keys of the Parameters, where a seed was read for this layer alone, and the scheme."""
         plan = self.plan
+        if not (plan.opened or recomputing() or torch.compiler.is_compiling()):
+            for root, keys in plan.roots:  # the usual case, in few calls
+                draw = root.thread.running.draw
+                if draw is not None:
+                    return draw, keys, None, plan.converted_scheme
         held, scheme = plan.held, plan.scheme
         if held is not None:
             assert held.draw is not None
             assert held.keys is not None
             return held.draw, held.keys[plan], None, scheme
         for root, keys in plan.roots:
-            draw = root.current(device, self.label)
+            draw = root.current(device, self)
             if draw is not None:
                 return draw, keys, None, scheme
         look_alone(self)
@@ -303,7 +323,7 @@ class Perturbed(nn.Module):
         if not isinstance(x, Tensor):
             raise self.no_tensor(x, what)
         kind = x.device.type
-        if x.is_floating_point() and autocasts(kind) and torch.float64 not in (x.dtype, weight.dtype):
+        if autocasts(kind) and x.is_floating_point() and torch.float64 not in (x.dtype, weight.dtype):
             return torch.get_autocast_dtype(kind)
         if x.dtype != weight.dtype:
             raise InvalidInput(

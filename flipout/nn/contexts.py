@@ -17,6 +17,7 @@ from .base import Perturbed, check_module
 from .perturbations import Perturbations
 from .plan import Keys, Plan, parameter_key
 from .root import Root
+from .roster import LayerRoster, roster_of
 from .spans import Span, opened
 from .structure import follow_all
 
@@ -68,7 +69,8 @@ def hold(
     batch), `rows` the number of rows of an example, `group` the number of examples that share one ΔŴ (overriding the
     scheme's), and `antithetic` negates every perturbation. `sign_seed` draws other signs over the same base.
     """
-    root, keys = _keys_of_all(model, perturbed_layers(model).values())
+    layers = perturbed_layers(model)
+    root, keys = _keys_of_all(model, layers.values())
     device = next(iter(model.parameters())).device
     fields = {"first": first, "rows": rows, "group": group, "antithetic": antithetic}
     if seed is None:
@@ -78,8 +80,20 @@ def hold(
             draw.sign_seed, draw.fixed = signs.seed, signs.fixed
     else:
         draw = from_seed(seed, sign_seed, device, **fields)
+    draw.roster = _roster(model, root, layers, keys)
     with _opened(list(keys), draw=draw, keys=keys):
         yield
+
+
+def _roster(model: nn.Module, root: Root, layers: dict[str, Perturbed], keys: dict[Plan, Keys]) -> LayerRoster:
+    """That of the root, where it has the same layers and keys."""
+    known = root.roster
+    if known is not None and known.lists(keys) and all((root, own) in plan.roots for plan, own in keys.items()):
+        return known
+    made = roster_of(model, ((layer, keys[layer.plan]) for layer in layers.values()))
+    if root.structure.module is not None and root.structure.module() is model:
+        root.roster = made
+    return made
 
 
 @contextmanager

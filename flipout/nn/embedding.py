@@ -18,6 +18,7 @@ class Embedding(Perturbed, nn.Embedding):
     """`torch.nn.Embedding`, (N, …) → (N, …, width): example n looks up rows of its W_n. `padding_idx` has no noise."""
 
     torch_type = nn.Embedding
+    noise_at_once = False
     optional = ("weight",)
     refused = _WHY
 
@@ -38,6 +39,7 @@ class EmbeddingBag(Perturbed, nn.EmbeddingBag):
     """`torch.nn.EmbeddingBag`, (N, length) → (N, width): a bag is an example, also one given by `offsets`."""
 
     torch_type = nn.EmbeddingBag
+    noise_at_once = False
     optional = ("weight",)
     refused = _WHY
     fixed_layout = "one example a bag"

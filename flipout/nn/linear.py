@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from ..errors import InvalidInput
 from ..ops.linear import Linear as LinearOp
 from .base import Perturbed
+from .perturbations import parameter_of
+from .quick import remember
 
 
 class Linear(Perturbed, nn.Linear):
@@ -15,6 +17,9 @@ class Linear(Perturbed, nn.Linear):
     optional = ("bias",)
 
     def forward(self, input: Tensor) -> Tensor:
+        y = self.quickly(input)
+        if y is not None:
+            return y
         if not self.noisy:
             return nn.Linear.forward(self, input)
         if not isinstance(input, Tensor):
@@ -25,6 +30,9 @@ class Linear(Perturbed, nn.Linear):
                 f"dimension is in_features={self.in_features}."
             )
         x, batch_dim = self.rows_first(input, 1)
-        noise = self.perturbations(x, self.compute_dtype(input, self.weight))
-        y = noise.affine(LinearOp(self.in_features, self.out_features), x)
+        noise = self.perturbations(x, self.compute_dtype(input, parameter_of(self, "weight")))
+        op = LinearOp(self.in_features, self.out_features)
+        y = noise.affine(op, x)
+        if noise.made is not None and batch_dim == 0:
+            remember(self, noise, op, x, y)
         return self.rows_back(y, batch_dim)

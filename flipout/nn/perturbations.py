@@ -1,18 +1,19 @@
 """A layer's Parameters as one call sees them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..distributions.base import left_to_kernels
 from ..draw import Draw
+from ..draws.at_once import AtOnce
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
-from ..perturbation import Part, Perturbation, cast
+from ..perturbation import Part, Perturbation
 from ..schemes.base import Product, Scheme, added
 from ..shards import sharded
 from .plan import Keys
@@ -22,18 +23,35 @@ if TYPE_CHECKING:
     from .base import Perturbed
 
 
-@dataclass(frozen=True)
+def parameter_of(layer: nn.Module, name: str) -> Tensor:
+    """The Parameter of that (dotted) name, or what stands in for it."""
+    try:
+        parameter = layer._parameters[name]
+    except KeyError:
+        parameter = None
+    return attrgetter(name)(layer) if parameter is None else parameter
+
+
 class Perturbations:
     """A layer's Parameters under the draw of one call."""
 
-    layer: "Perturbed"
-    draw: Draw
-    keys: Keys
-    dtype: torch.dtype
-    scheme: Scheme
+    __slots__ = ("distributions", "draw", "dtype", "keys", "layer", "made", "scheme")
+
+    def __init__(
+        self,
+        layer: "Perturbed",
+        draw: Draw,
+        keys: Keys,
+        dtype: torch.dtype,
+        scheme: Scheme,
+        made: AtOnce | None = None,
+    ) -> None:
+        self.layer, self.draw, self.keys, self.dtype, self.scheme = layer, draw, keys, dtype, scheme
+        self.made = made  # what was made at once for the whole draw
+        self.distributions = layer.plan.distributions
 
     def __contains__(self, name: str) -> bool:
-        return name in self.layer.plan.distributions
+        return name in self.distributions
 
     def __getitem__(self, name: str) -> Perturbation:
         assert self.draw.examples is not None
@@ -41,44 +59,64 @@ class Perturbations:
 
     def matrix(self, name: str, part: Part | None = None) -> Perturbation:
         """A Parameter, or a part of its rows, that this call multiplies with or looks up in."""
-        p, uses = self[name], self.draw.uses
-        if self.scheme.once and uses is not None and not recomputing():
-            if (p.key, part) in uses:
+        draw = self.draw
+        assert draw.examples is not None
+        p = self.under(name, draw.first + draw.before, draw.examples)
+        if self.scheme.once and draw.uses is not None and not recomputing():
+            if (p.key, part) in draw.uses:
                 raise WeightReused(
                     f"{self.layer.label}: called twice in one forward pass. Local reparameterisation would sample its "
                     f"{name} twice, which is never one weight per example. Use scheme='flipout'."
                 )
-            uses.add((p.key, part))
+            draw.uses.add((p.key, part))
         return replace(p, part=part) if part else p
 
     def under(self, name: str, first: int, examples: int) -> Perturbation:
         """A Parameter as the examples `first` onward see it."""
         layer, plan = self.layer, self.layer.plan
-        parameter, distribution = attrgetter(name)(layer), plan.distributions[name]
-        if sharded(parameter):
+        parameter, distribution = parameter_of(layer, name), self.distributions[name]
+        if type(parameter) is not nn.Parameter and sharded(parameter):
             raise Unsupported(
                 f"{layer.label}: its {name} is a DTensor here. Under fully_shard, call the module that was sharded, or "
                 "unshard() it first; tensor-parallel weights (parallelize_module) cannot be perturbed yet: leave them "
                 "out with `where`."
             )
-        learned, about = layer.learned_beside(name), (self.draw, self.keys[name], first, examples, self.dtype)
-        source = None if name in plan.quiet_rows else distribution.source(**learned)
-        if left_to_kernels(source, parameter.shape):
-            return Perturbation(parameter, None, distribution, *about, source=source)
+        learned = {}
+        if name in plan.learned:
+            for suffix in plan.learned[name]:
+                learned[suffix] = parameter_of(layer, f"{name}_{suffix}")
+        key, quiet = self.keys[name], plan.quiet_rows.get(name)
+        about = (self.draw, key, first, examples, self.dtype)
+        noise = None
+        if self.made is not None and parameter.dtype == self.dtype:
+            noise = self.made.noise.get(key)
+        elif quiet is None:
+            source = distribution.source(**learned)
+            if left_to_kernels(source, parameter.shape):
+                return Perturbation(parameter, None, distribution, *about, source=source)
         spread = distribution.spread(parameter, **learned)
-        if name in plan.quiet_rows:
-            quiet = torch.arange(parameter.shape[0], device=parameter.device) == plan.quiet_rows[name]
-            spread = torch.where(quiet.unsqueeze(1), 0, spread)
-        return Perturbation(parameter, spread, distribution, *about)
+        if quiet is not None:
+            is_quiet = torch.arange(parameter.shape[0], device=parameter.device) == quiet
+            spread = torch.where(is_quiet.unsqueeze(1), 0, spread)
+        base = 0 if noise is None or self.made is None else self.made.base
+        return Perturbation(parameter, spread, distribution, *about, noise=noise, base=base)
 
     def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None, part: Part | None = None) -> Tensor:
         """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""
-        x, bias = cast(x, self.dtype), None if bias is None else cast(bias, self.dtype)
-        if weight in self and self.draw.formed is not None and part is None:
-            return self._with_formed(op, weight, bias)(x)
-        if weight in self:
-            return self.scheme.product(op, x, bias, self.matrix(weight, part))
-        mean = attrgetter(weight)(self.layer).to(self.dtype)
+        if x.dtype != self.dtype:
+            x = x.to(self.dtype)
+        if bias is not None and bias.dtype != self.dtype:
+            bias = bias.to(self.dtype)
+        if weight in self.distributions:
+            if self.draw.formed is not None and part is None:
+                return self._with_formed(op, weight, bias)(x)
+            p = self.matrix(weight, part)
+            if self.made is not None:
+                made = self.scheme.small(op, x, bias, p, self.made)
+                if made is not None:
+                    return made
+            return self.scheme.product(op, x, bias, p)
+        mean = parameter_of(self.layer, weight).to(self.dtype)
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
     def bound(self, op: Op, weight: str, *biases: str) -> Product:
@@ -120,8 +158,10 @@ class Perturbations:
 
     def affine(self, op: Op, x: Tensor, weight: str = "weight", bias: str = "bias") -> Tensor:
         """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""
-        if bias not in self:
-            return self.product(op, x, weight, getattr(self.layer, bias, None))
+        if bias not in self.distributions:
+            parameters = self.layer._parameters
+            plain = parameters[bias] if bias in parameters else getattr(self.layer, bias, None)
+            return self.product(op, x, weight, plain)
         y = self.product(op, x, weight, None)
         if self.draw.formed is not None:
             return added(y, self.formed(bias), op.out_dim)

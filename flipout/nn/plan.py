@@ -36,6 +36,7 @@ class Plan:
     batch_dim: int | None = None  # the example's dimension, as it was asked for
     follows: int = 0  # the same, as the modules around have it, where nobody asked
     sequences: bool = False  # the inputs are (N, time, features) in either order, or (time, features) of one example
+    quick: Any = None  # the usual call, remembered
     opened: list[Span] = field(default_factory=list)  # the contexts that are open on this layer in any thread
 
     @property
@@ -78,4 +79,4 @@ class Plan:
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles start outside of every context."""
-        return {**self.__dict__, "opened": []}
+        return {**self.__dict__, "opened": [], "quick": None}

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from torch.backends.cudnn.rnn import get_cudnn_mode
 from torch.nn.utils.rnn import PackedSequence
 
+from ..draws.bits import transformed
 from ..errors import InvalidArgument, InvalidInput
 from ..ops import recurrent as ops
 from ..ops.linear import Linear
 from ..ops.recurrent import Scan, State
 from ..ops.sequences import Sequences, check_shapes, traverse
-from ..random import transformed
 from ..schemes import Shared
 from .base import Perturbed
 from .perturbations import Perturbations

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ..draw import Draw, fresh_seed
 from ..errors import AmbiguousReplay, Unsupported
+from .roster import LayerRoster, keys_under, roster_of
 from .spans import Span, open_spans, recomputing
 from .structure import Structure, follow
 from .tape import decided, replaying
@@ -75,6 +76,7 @@ class Root:
     process_group: Any = None
     thread: _Thread = field(default_factory=_Thread)
     callers: dict[int, nn.Module] = field(default_factory=dict)  # thread → the module whose forward pass runs there
+    roster: LayerRoster | None = None  # of the layers inside, made by the first forward pass
     spans: list[Span] = field(default_factory=list)
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
@@ -119,12 +121,18 @@ class Root:
         if not compiling:
             self.callers[threading.get_ident()] = module
         running.in_backward = recomputing()
-        needed = decided(lambda: self._needed(module))
+        needed = decided(lambda: self._needed(module)) if replaying() else self._needed(module)
         if needed or open_spans():
             follow(self, module)
         if needed:
-            parameter = next(module.parameters(), None)
-            draw = running.draw = self.take(torch.device("cpu") if parameter is None else parameter.device)
+            if compiling:
+                parameter = next(module.parameters(), None)
+                draw = running.draw = self.take(torch.device("cpu") if parameter is None else parameter.device)
+            else:
+                if self.roster is None:
+                    self.roster = roster_of(module, keys_under(self, module))
+                draw = running.draw = self.take(self.roster.device)
+                draw.roster = self.roster
             if running.in_backward and not replaying() and not self._took(draw):
                 raise _ambiguous("torch's generator was not set back to where it was (preserve_rng_state=False)")
             if compiling:
@@ -158,12 +166,15 @@ class Root:
         running = self.running
         if running.span is not None:
             running.span.close()
-        running.examples = None if running.draw is None else running.draw.examples
+        running.examples = None
+        if running.draw is not None:
+            running.examples = running.draw.examples
+            running.draw.close()
         running.draw = running.span = None
         if not torch.compiler.is_compiling():
             self.callers.pop(threading.get_ident(), None)
 
-    def current(self, device: torch.device, label: str) -> Draw | None:
+    def current(self, device: torch.device, layer: Any) -> Draw | None:
         """The draw of the running forward pass; in a recomputation, that of the one it repeats."""
         again, running = recomputing(), self.running
         if running.depth and (running.in_backward or not again):
@@ -173,7 +184,7 @@ class Root:
         if again:
             return next((span.draw for span in self.earlier() if span.keys is None), None)
         if self.callers and not torch.compiler.is_compiling():
-            self._refuse_other_threads(label)
+            self._refuse_other_threads(layer.label)
         return None
 
     def _refuse_other_threads(self, label: str) -> None:
@@ -190,8 +201,10 @@ class Root:
     def remember(self, span: Span) -> None:
         """Keep the span, for checkpoints that recompute what was made in it."""
         self.spans.append(span)
+        if len(self.spans) <= _KEPT:
+            return
         oldest = next((old for old in self.spans if old.end is not None), None)
-        if len(self.spans) > _KEPT and oldest is not None:
+        if oldest is not None:
             assert oldest.end is not None
             self.spans.remove(oldest)
             if not oldest.in_backward:

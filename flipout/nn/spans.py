@@ -100,6 +100,8 @@ def opened(span: Span) -> Iterator[None]:
         yield
     finally:
         span.close()
+        if span.draw is not None:
+            span.draw.close()
         around = _task.get()
         _task.set(_still_open(around))
         _thread.spans = _still_open(_thread.spans)

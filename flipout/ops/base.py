@@ -7,8 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ..draws.bits import transformed
 from ..errors import Unsupported
-from ..random import transformed
 
 Gradients = tuple[Tensor | None, Tensor | None]
 
@@ -52,6 +52,12 @@ class Op(ABC):
         """How many times one row of x uses each weight to make y (tokens, pixels); 1 for a plain matrix product."""
 
 
+def watched() -> bool:
+    """Whether what is made may be differentiated or traced: then nothing is changed in place, nor left to kernels that
+    have no gradient."""
+    return torch.is_grad_enabled() or transformed()
+
+
 def refuse_double_backward(what: str, instead: str) -> None:
     """torch's own decorator for this refuses too late, and not at all where the first gradient is a constant."""
     if torch.is_grad_enabled():
@@ -66,8 +72,9 @@ def apply_once(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 
     Not where x is differentiated: rows that are one in memory still have a gradient each.
     """
-    differentiated = transformed() or (torch.is_grad_enabled() and x.requires_grad)
-    if differentiated or x.dim() == 0 or x.shape[0] < 2 or x.stride(0) != 0:
+    if x.dim() == 0 or x.stride(0) != 0 or x.shape[0] < 2:
+        return op.apply(x, weight, bias)
+    if transformed() or (torch.is_grad_enabled() and x.requires_grad):
         return op.apply(x, weight, bias)
     y = op.apply(x[:1], weight, bias)
     return y.expand(x.shape[0], *y.shape[1:])
@@ -76,6 +83,8 @@ def apply_once(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """x with its rows split into examples, and the signs in a shape that broadcasts to it over dimension `dim`."""
     examples = signs.shape[0]
+    if x.shape[0] == examples and x.dim() == 2:
+        return x, signs
     shape = [1] * x.dim()
     shape[dim] = signs.shape[1]
     if x.shape[0] == examples:
@@ -84,11 +93,20 @@ def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return x.unflatten(0, (examples, -1)), signs.reshape(examples, *shape)
 
 
+def signs_beside(x: Tensor, dim: int) -> tuple[int, ...] | None:
+    """The shape in which signs, one row for each of x's, broadcast to it over dimension `dim`; None if as they are."""
+    if x.dim() == 2:
+        return None
+    shape = [1] * x.dim()
+    shape[0], shape[dim] = x.shape[0], x.shape[dim]
+    return tuple(shape)
+
+
 def flip(x: Tensor, signs: Tensor, dim: int) -> Tensor:
     """x times its examples' signs over dimension `dim`; the signs may come as masks of sign bits."""
     rows, factors = by_example(x, signs, dim)
     if factors.is_floating_point():
-        return (rows * factors).reshape(x.shape)
+        return rows * factors if rows is x else (rows * factors).reshape(x.shape)
     return (rows.resolve_neg().view(factors.dtype) ^ factors).view(x.dtype).reshape(x.shape)
 
 
@@ -106,8 +124,13 @@ def flipped(
     x: Tensor, op: Op, lifted: Op, mean: Tensor, delta: Tensor, r: Tensor, s: Tensor, bias: Tensor | None
 ) -> Tensor:
     """The definition of flipout: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
-    p = lifted.apply(flip(x, s, op.in_dim), delta)
-    return op.apply(x, mean, bias) + flip(p, r, op.out_dim)
+    rows, factors = by_example(x, s, op.in_dim)
+    p = lifted.apply(rows * factors if rows is x else (rows * factors).reshape(x.shape), delta)
+    y = apply_once(op, x, mean, bias)
+    rows, factors = by_example(p, r, op.out_dim)
+    if rows is not p:
+        return y + (rows * factors).view(p.shape)
+    return y.addcmul_(rows, factors) if y.is_contiguous() and not watched() else torch.addcmul(y, rows, factors)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from torch import Tensor
 from .base import Gradients, Op
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # not frozen, which takes a microsecond more to make
 class Linear(Op):
     in_features: int
     out_features: int
@@ -21,6 +21,8 @@ class Linear(Op):
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.bases is None:
+            if x.device.type == "cpu":
+                return F.linear(x, weight, bias)
             turned = x.dim() == 3 and not x.is_contiguous() and x.transpose(0, 1).is_contiguous()
             y = F.linear(*_aligned(x.transpose(0, 1) if turned else x, weight), bias)
             return y.transpose(0, 1) if turned else y

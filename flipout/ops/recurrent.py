@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import backend
-from ..random import transformed
+from ..draws.bits import transformed
 from .base import Flipped, Straight
 from .lstm import FlippedLSTM
 

@@ -12,12 +12,12 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ..backend import autocasts, chosen, without_autocast
 from ..batched import one_at_a_time
+from ..draws.bits import transformed
 from ..errors import InvalidInput
 from ..ops.base import refuse_double_backward
 from ..ops.lstm import RULED
 from ..ops.recurrent import LSTM, Cell, Product, Scan, State
 from ..ops.sequences import Sequences, traverse
-from ..random import transformed
 
 StateRule = Callable[[State, State], State]
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ..distributions.base import Distribution
-from ..ops.base import Op, by_example
+from ..draws.at_once import AtOnce
+from ..ops.base import Op, by_example, watched
 from ..perturbation import Perturbation
-from ..random import transformed
 
 Product = Callable[[Tensor], Tensor]
 
@@ -20,6 +20,7 @@ class Scheme(ABC):
     name: str
     once: bool = False  # a weight that a forward pass uses twice would be two weights
     own_weights: bool = False  # every example's weights are formed, and take memory
+    group: int | None = None  # examples that share a base, None for all
     transformable: bool = True  # torch.func and torch.compile see through it
 
     @abstractmethod
@@ -29,6 +30,11 @@ class Scheme(ABC):
     @abstractmethod
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
         """op's output (N, …) for x (N, …), each example under its own weight; the bias is added as it is."""
+
+    def small(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, made: AtOnce) -> Tensor | None:
+        """`product` of x (N, …) with what was made at once for the whole draw, by torch's own operations; None if that
+        would not be faster."""
+        return None
 
     @abstractmethod
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
@@ -54,12 +60,6 @@ class Scheme(ABC):
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         """Σ_n F_n ΔW_n over the examples n with their `coefficients` F, of the Parameter's shape and at least in single
         precision. Memory does not grow with examples × weights."""
-
-
-def watched() -> bool:
-    """Whether what is made may be differentiated or traced: then nothing is changed in place, nor left to kernels that
-    have no gradient."""
-    return torch.is_grad_enabled() or transformed()
 
 
 def added(y: Tensor, vector: Tensor, dim: int) -> Tensor:

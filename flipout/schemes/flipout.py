@@ -11,15 +11,19 @@ from torch import Tensor
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draw import runs
+from ..draws.at_once import AtOnce
+from ..draws.bits import transformed
 from ..errors import AsymmetricDistribution
-from ..ops.base import Op
+from ..ops.base import Op, flipped, watched
 from ..perturbation import Perturbation
-from ..random import transformed
 from ..whole import whole
-from .base import Product, Scheme, added, at_once, outer_sum, watched, wide
+from .base import Product, Scheme, added, at_once, outer_sum, wide
 from .product import FlippedProduct
 from .quantised import QuantisedProduct, check_dtype, refuse_transforms, serves
 from .spec import Spec
+
+# Up to so many numbers of an input, torch's own operations are faster than the Function, which spares memory.
+SMALL = 2**18
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,20 @@ class Flipout(Scheme):
         # By the groups asked for, not by how many of them these examples have: a part of a batch is as exact as all.
         quantised = self.perturbation_dtype is not None and not self._bases(p)[2] and serves(spec)
         return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, seed, quantised))
+
+    def small(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, made: AtOnce) -> Tensor | None:
+        if not self.is_small(op, x, p.key, made):
+            return None
+        r, s = made.signs[p.key, op.r_dim], made.signs[p.key, op.s_dim]
+        if p.part is not None:
+            r = r.narrow(1, p.part.start, p.part.length)
+        return flipped(x, op, op, p.mean, p.delta(made.base), -r if p.draw.antithetic else r, s, bias)
+
+    def is_small(self, op: Op, x: Tensor, key: int, made: AtOnce) -> bool:
+        """Whether torch's own operations serve the product of x (N, …), with signs that were made at once."""
+        if self.reuse_signs or self.perturbation_dtype is not None or x.numel() > SMALL:
+            return False
+        return (key, op.r_dim) in made.signs and (key, op.s_dim) in made.signs
 
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
         spec, delta, whole = self._spread_over(op, p)

@@ -8,9 +8,9 @@ from torch import Tensor
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draw import runs
-from ..ops.base import Op
+from ..ops.base import Op, watched
 from ..perturbation import Perturbation
-from .base import Product, Scheme, added, at_once, watched, wide
+from .base import Product, Scheme, added, at_once, wide
 
 
 @dataclass(frozen=True)

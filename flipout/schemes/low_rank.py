@@ -11,10 +11,10 @@ from ..distributions.base import Distribution
 from ..distributions.gaussian import Gaussian
 from ..draw import runs
 from ..errors import NotLowRank
-from ..ops.base import Op, apply_once
+from ..ops.base import Op, apply_once, watched
 from ..perturbation import Perturbation
 from ..whole import whole
-from .base import Product, Scheme, at_once, outer_sum, watched, wide
+from .base import Product, Scheme, at_once, outer_sum, wide
 from .independent import Independent
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ..backend import ADA, capability, chosen, without_autocast
 from ..batched import one_at_a_time
+from ..draws.bits import transformed
 from ..errors import InvalidArgument, Unsupported
 from ..ops.base import flip, refuse_double_backward
 from ..ops.linear import Linear
 from ..perturbation import Signs
-from ..random import transformed
 from .spec import Spec
 
 FP8 = torch.float8_e4m3fn

@@ -10,7 +10,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import flipout
-from flipout.streams import Stream
+from flipout.draws.noise import Stream
 from tests import draws
 from tests.statistics import assert_distributed, assert_uncorrelated, assert_variance
 

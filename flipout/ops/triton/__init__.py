@@ -10,6 +10,6 @@ if not INTERPRETED:
     except Exception as error:
         raise ImportError(f"Triton cannot run here ({error})") from error
 
-from . import factors, flips, groups, lstm, quantise, random, ruled, streams, sums, twice
+from . import factors, flips, groups, lstm, quantise, ruled, signs, streams, sums, twice
 
-__all__ = ["factors", "flips", "groups", "lstm", "quantise", "random", "ruled", "streams", "sums", "twice"]
+__all__ = ["factors", "flips", "groups", "lstm", "quantise", "ruled", "signs", "streams", "sums", "twice"]

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from triton import knobs
 
-from ...random import transformed
+from ...draws.bits import transformed
 
 INTERPRETED: bool = knobs.runtime.interpret
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

@@ -8,15 +8,15 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import register
-from ...random import wrap
-from ...streams import APART, GAMMA
+from ...draws.bits import GAMMA, wrap
+from ...draws.noise import KINDS
 from .base import fits, side_by_side
 from .launch import launch
 from .noise import normals
 
 _BLOCK = 1024  # words at a time, at most
 _GAMMA = tl.constexpr(GAMMA % 2**64)
-_SECOND = tl.constexpr(wrap(3 * APART) % 2**64)  # where part 1 of a stream is
+_SECOND = tl.constexpr(wrap(3 * KINDS) % 2**64)  # where part 1 of a stream is
 
 
 @triton.jit

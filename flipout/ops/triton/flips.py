@@ -10,20 +10,19 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import register
+from ...draws.bits import stream_name
 from ...perturbation import Signs
-from ...philox import BLOCK, ROUNDS
-from ...random import key_words
 from ..base import flip
 from .base import fits, index_type, real_type, side_by_side
 from .launch import Launch
-from .random import halved, philox
+from .signs import BLOCK, sign_words
 from .sums import flip_and_sum
 
-_BLOCKS = 16  # Philox outputs in one program
-_ROUNDS, _BLOCK = tl.constexpr(ROUNDS), tl.constexpr(BLOCK)
+_BLOCKS = 16  # blocks of signs in one program
+_BLOCK = tl.constexpr(BLOCK)
 
 
-@triton.jit(do_not_specialize=["total", "positions", "first", "high", "low", "share", "skip"])
+@triton.jit(do_not_specialize=["total", "positions", "first", "name", "share", "skip"])
 def _flipped(
     out,
     x,
@@ -31,8 +30,7 @@ def _flipped(
     mean,
     seed,
     first: tl.int64,
-    high: tl.int64,
-    low: tl.int64,
+    name: tl.int64,
     total,
     positions,
     share,
@@ -44,7 +42,7 @@ def _flipped(
     INDEX: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """±x, or y ± x, or y + mean ± x, for 128 features of one row from each of the `total` counters.
+    """±x, or y ± x, or y + mean ± x, for 128 features of one row from each of the `total` blocks.
 
     `positions` rows are an example and have its signs. Where x is SHARED, `share` examples have one, the first one
     `skip` less; else each row has its own.
@@ -54,12 +52,7 @@ def _flipped(
     inside = (i < total)[:, None]
     row, block = i // blocks, i % blocks
     example = row // positions
-    key0, key1 = halved(tl.load(seed))
-    zero = tl.full((BLOCKS,), 0, tl.uint32)
-    c1 = (first.to(tl.int64) + example).to(tl.uint32)
-    words = philox(
-        block.to(tl.uint32), c1, zero + high.to(tl.uint32), zero + low.to(tl.uint32), zero + key0, zero + key1
-    )
+    words = sign_words(tl.load(seed), name, first.to(tl.int64) + example, block)
     line = (row * FEATURES)[:, None]
     source = ((example + skip) // share * FEATURES)[:, None] if SHARED else line
     bit = tl.arange(0, 32)[None, :]
@@ -114,7 +107,7 @@ def _run(
     skip: int = 0,
 ) -> Tensor:
     made = _launch(out.shape, out.dtype, dim, signs.count, signs.antithetic and over == 0, share, skip)
-    made((out, x, y, mean, seed), signs.first, *key_words(signs.key, over))
+    made((out, x, y, mean, seed), signs.first, stream_name(signs.key, over))
     return out
 
 

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import capability, register
-from ...streams import GAMMA
+from ...draws.bits import GAMMA
 from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED

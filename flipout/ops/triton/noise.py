@@ -10,7 +10,7 @@ import math
 import triton
 import triton.language as tl
 
-from ...streams import GAMMA, MIX
+from ...draws.bits import GAMMA, MIX
 from .base import INTERPRETED
 
 STEP = tl.constexpr(GAMMA % 2**64)  # from one word of a stream to the next
@@ -19,9 +19,7 @@ _UNIT, _HALF_UNIT, _TURN = tl.constexpr(2.0**-32), tl.constexpr(2.0**-33), tl.co
 _FAST = tl.constexpr(
     """{
     .reg .f32 a, b;
-    .reg .b32 c;
-    xor.b32 c, $2, 0x80000000;
-    cvt.rn.f32.u32 a, c;
+    cvt.rn.f32.u32 a, $2;
     fma.rn.f32 a, a, 0f2F800000, 0f2F000000;
     lg2.approx.ftz.f32 a, a;
     mul.f32 a, a, 0fBFB17218;
@@ -48,7 +46,7 @@ def splitmix(z):
 def box_muller(z, REAL: tl.constexpr):
     """Two normal numbers of each word."""
     high, low = (z >> 32).to(tl.uint32), z.to(tl.uint32)
-    unit = (high ^ 0x80000000).to(REAL) * _UNIT + _HALF_UNIT
+    unit = high.to(REAL) * _UNIT + _HALF_UNIT
     square = -2 * tl.log(unit)
     radius = tl.sqrt_rn(square) if REAL is tl.float32 else tl.sqrt(square)
     angle = low.to(REAL) * _TURN
@@ -85,10 +83,9 @@ def normals(z, kind: tl.constexpr):
 
 
 @triton.jit
-def started(seed, parameter, fold, step):
-    """Where the stream of a Parameter, a rank and a base starts."""
-    z = splitmix(seed.to(tl.uint64) + parameter.to(tl.uint64))
-    return splitmix(splitmix(z + fold.to(tl.uint64)) + step)
+def started(seed, fold, origin):
+    """Where the stream of a Parameter and a base starts, for a rank: `origin` is the name plus the mixed base."""
+    return splitmix(seed.to(tl.uint64) + fold.to(tl.uint64)) + origin.to(tl.uint64)
 
 
 @triton.jit

@@ -8,11 +8,11 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import ADA, capability, register
+from ...draws.bits import stream_name
 from ...perturbation import Signs
-from ...philox import BLOCK
-from ...random import key_words
 from .base import INTERPRETED, index_type, side_by_side
 from .launch import launch
+from .signs import BLOCK
 from .twice import negatives
 
 _ROWS, _BLOCK, _TIMES = 64, 2048, 8
@@ -24,7 +24,7 @@ def _more(a, b):
     return tl.maximum(a, b)
 
 
-@triton.jit(do_not_specialize=["positions", "first", "high", "low"])
+@triton.jit(do_not_specialize=["positions", "first", "name"])
 def _quantise(
     x,
     straight,
@@ -34,8 +34,7 @@ def _quantise(
     rows,
     positions,
     first: tl.int64,
-    high: tl.int64,
-    low: tl.int64,
+    name: tl.int64,
     FEATURES: tl.constexpr,
     NEGATE: tl.constexpr,
     INDEX: tl.constexpr,
@@ -48,7 +47,7 @@ def _quantise(
     value = value * tl.div_rn(1.0, tl.load(scale))
     if seed is not None:
         example = first + (row // positions).to(tl.int64)
-        negative = negatives(example, begin, high, low, seed, _COLUMNS, True) != NEGATE
+        negative = negatives(example, begin, name, seed, _COLUMNS, True) != NEGATE
         value = tl.where(negative, -value, value)
     rounded = value.to(tl.float8e4nv)
     if straight is not None:
@@ -82,7 +81,7 @@ def quantise(
     """Q(x) and Q(x)ᵀ, where asked for, of a matrix whose rows are flipped if they have signs."""
     rows, features = x.shape
     signs, seed, over = (None, None, 0) if whose is None else whose
-    high, low = (0, 0) if signs is None else key_words(signs.key, over)
+    name = 0 if signs is None else stream_name(signs.key, over)
     made = torch.empty(rows, features, dtype=torch.float8_e4m3fn, device=x.device) if straight else None
     transposed = torch.empty(features, rows, dtype=torch.float8_e4m3fn, device=x.device) if turned else None
     launch(
@@ -96,8 +95,7 @@ def quantise(
         rows,
         rows // signs.count if signs else 1,
         signs.first if signs else 0,
-        high,
-        low,
+        name,
         FEATURES=features,
         NEGATE=int(signs is not None and signs.antithetic and over == 0),
         INDEX=index_type(x.numel()),

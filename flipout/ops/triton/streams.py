@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import register
-from ...random import wrap
-from ...streams import APART, Origin
+from ...draws.bits import wrap
+from ...draws.noise import KINDS, Origin
 from .base import fits, index_type, op, real_type
 from .launch import Launch, launch
 from .noise import STEP, gaussians, sigmoid, softplus, splitmix, started
@@ -23,13 +23,13 @@ _BLOCK, _WORDS = 512, 16  # words of two numbers (twice as many in half precisio
 
 
 @triton.jit
-def _word(start, row, column, origin, inside, parameter, fold, step, ALONE: tl.constexpr, SEEDED: tl.constexpr):
+def _word(start, row, column, origin, inside, fold, base, ALONE: tl.constexpr, SEEDED: tl.constexpr):
     """Word `column` of the stream that starts at start[row]; or of the only one, which may start at what is made of the
     seed that is there instead."""
     if ALONE:
         z = tl.load(start).to(tl.uint64)
         if SEEDED:
-            z = started(z, parameter, fold, step.to(tl.uint64))
+            z = started(z, fold, base)
     else:
         z = tl.load(start + row, mask=inside, other=0).to(tl.uint64)
     return splitmix(z + origin.to(tl.uint64) + column.to(tl.uint64) * STEP)
@@ -67,7 +67,7 @@ def _scaled(
     return made
 
 
-_NUMBERS = ["origin", "parameter", "fold", "step", "total", "size"]
+_NUMBERS = ["origin", "fold", "base", "total", "size"]
 
 
 @triton.jit(do_not_specialize=[*_NUMBERS, "half"], do_not_specialize_on_alignment=["start"])
@@ -76,9 +76,8 @@ def _halves(
     start,
     factor,
     slope,
-    parameter: tl.int64,
     fold: tl.int64,
-    step: tl.int64,
+    base: tl.int64,
     total: tl.int64,
     half: tl.int64,
     size: tl.int64,
@@ -98,7 +97,7 @@ def _halves(
     i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = i < _aligned(total.to(INDEX), ALIGNED)
     row, column = (0, i) if ALONE else (i // after, i % after)
-    z = _word(start, row, column, origin, inside, parameter, fold, step, ALONE, SEEDED)
+    z = _word(start, row, column, origin, inside, fold, base, ALONE, SEEDED)
     if REAL is None:
         first, second = (z >> 32).to(tl.int64), (z & 0xFFFFFFFF).to(tl.int64)
     else:
@@ -117,9 +116,8 @@ def _bits(
     out,
     start,
     factor,
-    parameter: tl.int64,
     fold: tl.int64,
-    step: tl.int64,
+    base: tl.int64,
     total: tl.int64,
     words: tl.int64,
     size: tl.int64,
@@ -137,7 +135,7 @@ def _bits(
     i = tl.program_id(0).to(INDEX) * WORDS + tl.arange(0, WORDS)
     inside = i < total.to(INDEX)
     row, column = (0, i) if ALONE else (i // words.to(INDEX), i % words.to(INDEX))
-    z = _word(start, row, column, origin, inside, parameter, fold, step, ALONE, SEEDED)
+    z = _word(start, row, column, origin, inside, fold, base, ALONE, SEEDED)
     line = 0 if ALONE else (row * each)[:, None]
     signs = ()
     for half in tl.static_range(2):
@@ -153,23 +151,23 @@ def _bits(
         )
 
 
-@triton.jit(do_not_specialize=["total", "count", "first", "parameter", "fold"], do_not_specialize_on_alignment=["seed"])
+@triton.jit(do_not_specialize=["total", "count", "first", "fold", "name"], do_not_specialize_on_alignment=["seed"])
 def _starts(
     out,
     seed,
     total: tl.int64,
     count: tl.int64,
     first: tl.int64,
-    parameter: tl.int64,
     fold: tl.int64,
+    name: tl.int64,
     INDEX: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     i = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     row, column = i // count.to(INDEX), i % count.to(INDEX)
-    step = (first.to(tl.int64) + column).to(tl.uint64) * STEP
-    z = started(tl.load(seed + row, mask=inside, other=0), parameter, fold, step)
+    base = splitmix((first.to(tl.int64) + column).to(tl.uint64) * STEP)
+    z = started(tl.load(seed + row, mask=inside, other=0), fold, name) + base
     tl.store(out + i, z.to(tl.int64), mask=inside)
 
 
@@ -204,7 +202,7 @@ def _launch_halves(
         total,
         half,
         size,
-        wrap(kind * APART),
+        wrap(kind * KINDS),
         ALONE=starts == 1,
         SEEDED=seeded,
         ALIGNED=size % 32 == 0,
@@ -229,7 +227,7 @@ def _launch_bits(
         total,
         words,
         size,
-        wrap(kind * APART),
+        wrap(kind * KINDS),
         ALONE=starts == 1,
         SEEDED=seeded,
         ALIGNED=size % 64 == 0,
@@ -242,17 +240,17 @@ def _launch_bits(
 
 def _fill_normal(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
     made = _launch_halves(start.numel(), math.prod(shape), 3 * part, dtype, dtype, 0, False, False)
-    made((out, start, None, None), 0, 0, 0)
+    made((out, start, None, None), 0, 0)
 
 
 def _fill_uniform(out: Tensor, start: Tensor, shape: Sequence[int], part: int) -> None:
     made = _launch_halves(start.numel(), math.prod(shape), 3 * part + 1, out.dtype, None, 0, False, False)
-    made((out, start, None, None), 0, 0, 0)
+    made((out, start, None, None), 0, 0)
 
 
 def _fill_sign(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dtype, part: int) -> None:
     made = _launch_bits(start.numel(), math.prod(shape), 3 * part + 2, dtype, dtype, 0, False)
-    made((out, start, None), 0, 0, 0)
+    made((out, start, None), 0, 0)
 
 
 def scaled_noise(
@@ -276,7 +274,7 @@ def scaled_noise(
     start, by = start.contiguous(), factor.contiguous()
     starts, size = start.numel(), math.prod(shape)
     how = 1 if factor.dim() == 0 else 2 if factor.numel() == size else 3
-    seeded, words = origin is not None, (0, 0, 0) if origin is None else origin.words()
+    seeded, words = origin is not None, (0, 0) if origin is None else origin.words()
     if kind == "normal":
         slope = None if slope is None else slope.contiguous()
         made = _launch_halves(starts, size, 0, dtype, rounded, how, softplus, seeded)
@@ -295,7 +293,7 @@ _TRITON = {
 
 
 def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, count: int, fold: int) -> None:
-    total, (parameter, apart, _) = out.numel(), Origin(key, field, first, fold).words()
+    total, (before, name) = out.numel(), Origin(key, field, 0, fold).words()
     launch(
         _starts,
         (-(-total // _BLOCK),),
@@ -303,9 +301,9 @@ def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, co
         seed,
         total,
         count,
-        first + 1,
-        parameter,
-        apart,
+        first,
+        before,
+        name,
         INDEX=index_type(out.numel()),
         BLOCK=_BLOCK,
     )

@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import register
+from ...draws.bits import stream_name
 from ...perturbation import Signs
-from ...random import key_words
 from .base import fits, index_type, real_type, side_by_side
 from .factors import plus
 from .launch import Launch
@@ -25,15 +25,14 @@ _AT_ONCE = 128  # rows that such a program loads before it adds them up
 _PROGRAMS = 1024  # fill a device
 
 
-@triton.jit(do_not_specialize=["first", "high", "low", "rows", "positions"])
+@triton.jit(do_not_specialize=["first", "name", "rows", "positions"])
 def _sums(
     out,
     x,
     flipped,
     seed,
     first: tl.int64,
-    high: tl.int64,
-    low: tl.int64,
+    name: tl.int64,
     rows,
     positions,
     FEATURES: tl.constexpr,
@@ -58,20 +57,20 @@ def _sums(
         total += value
         if flipped is not None:
             example = first + (row // positions).to(tl.int64)
-            negative = negatives(example, left, high, low, seed, COLUMNS, True) != NEGATE
+            negative = negatives(example, left, name, seed, COLUMNS, True) != NEGATE
             tl.store(flipped + place, tl.where(negative, -value, value), mask=there)
     tl.store(out + tl.program_id(1) * FEATURES + column, tl.reduce(total, 0, plus), mask=own)
 
 
 def sum_rows(x: Tensor, dim: int) -> Tensor:
     """Σ over all dimensions but `dim`, whose numbers lie side by side."""
-    return _run(x, dim, None, None, (0, 0, 0), 1, False)
+    return _run(x, dim, None, None, (0, 0), 1, False)
 
 
 def flip_and_sum(x: Tensor, signs: Signs, seed: Tensor, over: int, dim: int) -> tuple[Tensor, Tensor]:
     """x times its examples' signs of the Parameter's dimension `over`, along `dim`; and x summed as above."""
     flipped, negate = torch.empty_like(x), signs.antithetic and over == 0
-    whose = (signs.first, *key_words(signs.key, over))
+    whose = (signs.first, stream_name(signs.key, over))
     return flipped, _run(x, dim, flipped, seed, whose, signs.count, negate)
 
 
@@ -85,7 +84,7 @@ def _run(
         return out
     parts = x.new_empty((splits, x.shape[dim]), dtype=torch.promote_types(x.dtype, torch.float32))
     first((parts, x, flipped, seed), *whose)
-    second((out, parts, None, None), 0, 0, 0)
+    second((out, parts, None, None), 0, 0)
     return out
 
 

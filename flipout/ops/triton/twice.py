@@ -15,15 +15,14 @@ import triton.language as tl
 from torch import Tensor
 
 from ...backend import capability, register
+from ...draws.bits import stream_name
 from ...perturbation import Signs
-from ...philox import BLOCK
-from ...random import key_words
 from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED, index_type, side_by_side
 from .launch import Launch
-from .random import halved, philox, philox_once
 from .scan import dot
+from .signs import BLOCK, sign_words, sign_words_once
 
 _AMPERE = (8, 0)
 _MOST = 2**20  # numbers of a weight; above, cuBLAS's two products and their sum are as fast or faster (docs/speed.md)
@@ -54,17 +53,13 @@ def _tile(rows: int, width: int, straight: bool) -> Tile:
 
 
 @triton.jit
-def negatives(example, begin, high, low, seed, COLUMNS: tl.constexpr, ONCE: tl.constexpr = False):
+def negatives(example, begin, name, seed, COLUMNS: tl.constexpr, ONCE: tl.constexpr = False):
     """Which signs of these examples are −1, for COLUMNS features from a multiple of 128 on."""
-    zero = tl.full((example.shape[0],), 0, tl.uint32)
-    key0, key1 = halved(tl.load(seed))
-    key0, key1 = zero + key0, zero + key1
-    column = tl.arange(0, COLUMNS)
+    number, column = tl.load(seed), tl.arange(0, COLUMNS)
     word = tl.full((example.shape[0], COLUMNS), 0, tl.uint32)
     for block in tl.static_range(COLUMNS // _BLOCK):
-        c0 = zero + (begin // _BLOCK + block).to(tl.uint32)
-        c1, c2, c3 = example.to(tl.uint32), zero + high.to(tl.uint32), zero + low.to(tl.uint32)
-        words = philox_once(c0, c1, c2, c3, key0, key1) if ONCE else philox(c0, c1, c2, c3, key0, key1)
+        at = begin // _BLOCK + block
+        words = sign_words_once(number, name, example, at) if ONCE else sign_words(number, name, example, at)
         for part in tl.static_range(4):
             word = tl.where((column // 32 == 4 * block + part)[None, :], words[part][:, None], word)
     return ((word >> (column % 32).to(tl.uint32)[None, :]) & 1) != 0
@@ -87,7 +82,7 @@ def _sum(total, x, w, row, column, rows, columns, x_row, w_row, w_column, LENGTH
     return total
 
 
-@triton.jit(do_not_specialize=["rows", "positions", "first", "high", "low"])
+@triton.jit(do_not_specialize=["rows", "positions", "first", "name"])
 def _twice(
     y,
     x,
@@ -97,8 +92,7 @@ def _twice(
     bias,
     seed,
     first: tl.int64,
-    high: tl.int64,
-    low: tl.int64,
+    name: tl.int64,
     rows,
     positions,
     w_row,
@@ -121,7 +115,7 @@ def _twice(
     total = tl.full((ROWS, COLUMNS), 0, tl.float32)
     total = _sum(total, x, mean, row, column, rows, WIDTH, LENGTH, w_row, w_column, LENGTH, DEPTH)
     example = first + (row // positions).to(tl.int64)
-    negative = negatives(example, begin, high, low, seed, COLUMNS) != NEGATE
+    negative = negatives(example, begin, name, seed, COLUMNS) != NEGATE
     total = tl.where(negative, -total, total)
     total = _sum(total, flipped, delta, row, column, rows, WIDTH, LENGTH, w_row, w_column, LENGTH, DEPTH)
     total = tl.where(negative, -total, total)
@@ -148,7 +142,7 @@ def multiply_twice(
     bias = None if bias is None else bias.contiguous()
     y = x.new_empty((*x.shape[:-1], mean.shape[0]))
     made = _launch(x.shape, mean.shape, mean.stride(), signs.count, signs.antithetic and over == 0, tile)
-    made((y, x, flipped, mean, delta, bias, seed), signs.first, *key_words(signs.key, over))
+    made((y, x, flipped, mean, delta, bias, seed), signs.first, stream_name(signs.key, over))
     return y
 
 

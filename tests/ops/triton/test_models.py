@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import flipout
 from flipout.backend import Backend, using
 from flipout.distributions.base import standard
-from flipout.streams import Stream
+from flipout.draws.noise import Stream
 from tests.networks import TiedLM, convnet, encoder, gradients, mlp
 from tests.ops.triton.kernels import DEVICE, MARKS
 

@@ -56,7 +56,7 @@ def compile_layers() -> None:
 
 def hand_over() -> None:
     from benchmarks import no_device
-    from flipout.random import key_words
+    from flipout.draws.bits import stream_name
 
     library = no_device.use()
     handed, launches = ctypes.c_uint.in_dll(library, "handed"), ctypes.c_long.in_dll(library, "launches")
@@ -70,23 +70,23 @@ def hand_over() -> None:
 
     x, out, seed = torch.randn(48, 200), torch.empty(48, 200), torch.tensor(-3)
     constants = {"SHARED": False, "NEGATE": 0, "REAL": tl.float32, "INDEX": tl.int32, "BLOCKS": 16}
-    handed.value = 10
-    seen, numbers, wide = [], (), (0, 1, 2, 3, 4, 5)  # pointers and annotated numbers have 8 bytes, the others 4
+    handed.value = 9
+    seen, numbers, wide = [], (), (0, 1, 2, 3, 4)  # pointers and annotated numbers have 8 bytes, the others 4
     for first, parameter in ((7, 2**60 + 5), (7, 2**60 + 5), (2**31 + 3, 11)):
-        high, low = key_words(parameter, 1)
-        numbers = (first, high, low, 96, 3, 1, 0)
+        numbers = (first, stream_name(parameter, 1), 96, 3, 1, 0)
         launch(_flipped, (6,), out, x, None, None, seed, *numbers, FEATURES=200, **constants)
-        got = [values[i] if i in wide else values[i] % 2**32 for i in range(10)]
-        assert got == [out.data_ptr(), x.data_ptr(), seed.data_ptr(), *numbers], (got, numbers)
+        got = [values[i] if i in wide else values[i] % 2**32 for i in range(9)]
+        unsigned = [number % 2**64 for number in numbers]
+        assert got == [out.data_ptr(), x.data_ptr(), seed.data_ptr(), *unsigned], (got, numbers)
         assert list(grid) == [6, 1, 1]
         seen.append(got)
     assert launches.value == 3
     assert seen[0] == seen[1] != seen[2]
-    same = Launch(_flipped, (6,), *numbers[3:], FEATURES=200, **constants)
+    same = Launch(_flipped, (6,), *numbers[2:], FEATURES=200, **constants)
     for _ in range(2):  # by Triton, and past it
         values[3] = 0
-        same((out, x, None, None, seed), *numbers[:3])
-        assert [values[i] if i in wide else values[i] % 2**32 for i in range(10)] == seen[2]
+        same((out, x, None, None, seed), *numbers[:2])
+        assert [values[i] if i in wide else values[i] % 2**32 for i in range(9)] == seen[2]
 
 
 if __name__ == "__main__":

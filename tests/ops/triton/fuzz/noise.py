@@ -6,8 +6,8 @@ from torch import Tensor
 
 from flipout import Gaussian, Rademacher
 from flipout.distributions.base import Scaled, sample
-from flipout.random import signs as drawn_signs
-from flipout.streams import NOISE, Origin, Stream, stream_starts
+from flipout.draws.noise import NOISE, Origin, Stream, stream_starts
+from flipout.draws.signs import signs as drawn_signs
 
 from .memory import FLOATS, NEAR, Memory
 

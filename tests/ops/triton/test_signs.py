@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout.backend import using
+from flipout.draws.signs import signs
 from flipout.perturbation import Part, Signs
-from flipout.random import signs
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
-from tests.test_random import KEY
+from tests.test_draws import KEY
 
 pytestmark = MARKS
 DTYPES = tuple(CLOSE)
@@ -87,4 +87,4 @@ def test_batched_seeds_are_those_of_a_loop() -> None:
 def test_the_op_is_what_torch_expects() -> None:
     seed = torch.tensor(3, device=DEVICE)
     for dtype, masks in ((torch.float32, False), (torch.bfloat16, True)):
-        torch.library.opcheck(torch.ops.flipout.signs.default, (seed, KEY, 1, 9, 2, 3, dtype, masks))
+        torch.library.opcheck(torch.ops.flipout.signs.default, (seed, KEY, 9, 2, 3, dtype, masks))

@@ -1,0 +1,98 @@
+"""The usual call of a layer, remembered: a product with one weight, in training, under the draw of its root's pass.
+
+What decides how it is computed (the shape and dtype of the input, the layer, the scheme) is looked at once. Later calls
+with the same input shape ask only what may have changed since. Whatever is unusual takes the long way, which is the
+definition of what happens here.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..backend import autocasts
+from ..draws.at_once import AtOnce
+from ..ops.base import Op, signs_beside
+from ..schemes import Flipout, Shared
+from .tape import replaying
+
+if TYPE_CHECKING:
+    from .base import Perturbed
+    from .perturbations import Perturbations
+
+_PLAIN = (nn.Parameter, Tensor)
+
+
+class Quick:
+    """How a layer computes an input of one shape."""
+
+    __slots__ = (
+        "distribution",
+        "dtype",
+        "is_flipped",
+        "key",
+        "learned",
+        "op",
+        "r_shape",
+        "root",
+        "s_shape",
+        "scheme",
+        "shape",
+    )
+
+    def __init__(self, layer: "Perturbed", op: Op, x: Tensor, y: Tensor, key: int, root: Any) -> None:
+        self.op, self.key, self.root = op, key, root
+        self.shape, self.dtype, self.scheme = x.shape, x.dtype, layer.plan.converted_scheme
+        self.distribution = layer.plan.distributions["weight"]
+        self.learned = tuple((suffix, f"weight_{suffix}") for suffix in layer.plan.learned.get("weight", ()))
+        self.is_flipped = isinstance(self.scheme, Flipout)
+        self.s_shape, self.r_shape = signs_beside(x, op.in_dim), signs_beside(y, op.out_dim)
+
+    def __call__(self, layer: "Perturbed", x: Tensor) -> Tensor | None:
+        """The output, or None where something is unusual."""
+        plan, draw = layer.plan, self.root.thread.running.draw
+        if draw is None or plan.opened or not layer.training or layer._is_replica:
+            return None
+        if type(x) not in _PLAIN or x.shape != self.shape or x.dtype != self.dtype or not x.is_cpu:
+            return None
+        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1 or replaying() or autocasts("cpu"):
+            return None
+        if draw.examples is None:
+            draw.count(self.shape[0], layer.label)
+        elif draw.examples != self.shape[0] or draw.formed is not None:
+            return None
+        made = draw.at_once(self.dtype, self.scheme.group)
+        mean, bias = layer._parameters["weight"], layer._parameters["bias"]
+        if made is None or mean is None or type(mean) not in _PLAIN or mean.dtype != self.dtype or not x.stride(0):
+            return None
+        return self._product(layer, x, made, mean, bias)
+
+    def _product(self, layer: "Perturbed", x: Tensor, made: AtOnce, mean: Tensor, bias: Tensor | None) -> Tensor:
+        learned = {suffix: layer._parameters[name] for suffix, name in self.learned}
+        delta = self.distribution.spread(mean, **learned) * made.noise[self.key]  # pyright: ignore[reportArgumentType]
+        op = self.op
+        if not self.is_flipped:
+            return op.apply(x, mean + delta, bias)
+        r, s = made.signs[self.key, op.r_dim], made.signs[self.key, op.s_dim]
+        if self.s_shape is not None:
+            s = s.view(self.s_shape)
+        if self.r_shape is not None:
+            r = r.view(self.r_shape)
+        p = op.apply(x * s, delta)  # in the order of the long way: a checkpoint recomputes by that
+        return torch.addcmul(op.apply(x, mean, bias), p, r)
+
+
+def remember(layer: "Perturbed", noise: "Perturbations", op: Op, x: Tensor, y: Tensor) -> None:
+    """Remember the call that was just made, if the next one like it can be made quickly."""
+    plan, made, draw = layer.plan, noise.made, noise.draw
+    if made is None or "weight" not in noise.keys:
+        return
+    key, scheme = noise.keys["weight"], noise.scheme
+    usual = key in made.noise and not plan.opened and len(plan.roots) == 1 and layer.training
+    usual = usual and "bias" not in plan.distributions and "bias" in layer._parameters and not plan.quiet_rows
+    usual = usual and plan.roots[0][0].thread.running.draw is draw and draw.rows == 1 and x.shape[0] == draw.examples
+    if not usual or x.dtype != noise.dtype or not isinstance(scheme, (Flipout, Shared)):
+        return
+    if isinstance(scheme, Flipout) and not scheme.is_small(op, x, key, made):
+        return
+    plan.quick = Quick(layer, op, x, y, key, plan.roots[0][0])

@@ -1,0 +1,67 @@
+"""The Parameters that draw together: those of all layers under a root, or under a `hold`."""
+
+import weakref
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..draws.at_once import Item, Roster
+
+if TYPE_CHECKING:
+    from .root import Root
+
+
+def keys_under(root: "Root", module: nn.Module) -> list[tuple[Any, dict[str, int]]]:
+    """The layers inside that take their draw from this root, with the keys of their Parameters."""
+    found = []
+    for layer in module.modules():
+        plan = getattr(layer, "plan", None)
+        for own, keys in getattr(plan, "roots", ()):
+            if own is root:
+                found.append((layer, keys))
+    return found
+
+
+class LayerRoster(Roster):
+    """A roster that knows where its model is."""
+
+    def __init__(self, items: tuple[Item, ...], plans: list[Any], owner: nn.Module | None, name: str) -> None:
+        super().__init__(items)
+        # Weakly: a root has a roster, and the module has the root.
+        self.owner, self.name = (lambda: None) if owner is None else weakref.ref(owner), name
+        self.plans = [weakref.ref(plan) for plan in plans]
+
+    def lists(self, plans: Iterable[Any]) -> bool:
+        """Return True if these are the layers that it was made of."""
+        return [plan() for plan in self.plans] == list(plans)
+
+    @property
+    def device(self) -> torch.device:
+        """That of the model's first Parameter, which has the generator to read."""
+        owner = self.owner()
+        parameter = None if owner is None else owner._parameters[self.name]
+        return torch.device("cpu") if parameter is None else parameter.device
+
+
+def roster_of(model: nn.Module, layers: Iterable[tuple[Any, dict[str, int]]]) -> LayerRoster:
+    """List what the perturbed layers of a model draw.
+
+    Args:
+        model: The module whose first Parameter says on which device its draws are made.
+        layers: Perturbed layers with the keys of their Parameters.
+    """
+    items, plans = [], []
+    for layer, keys in layers:
+        plans.append(layer.plan)
+        for name, distribution in layer.plan.distributions.items():
+            shape, groups = tuple(attrgetter(name)(layer).shape), layer.groups_of(name)
+            over = ((0, shape[0] if shape else 1),)
+            if groups is not None:
+                over = ((0, shape[0]), (1, groups * shape[1]))
+            kind = getattr(type(distribution).noise, "kind", lambda _: None)(distribution)
+            items.append(Item(keys[name], shape, kind == "normal" and layer.noise_at_once, over))
+    owners = ((module, name) for module in model.modules() for name, p in module._parameters.items() if p is not None)
+    return LayerRoster(tuple(items), plans, *next(owners, (None, "")))
