@@ -8,7 +8,7 @@ import torch
 
 from .record import append
 
-NAMES = ("linear", "conv", "recurrent", "schemes", "convert", "es")
+NAMES = ("linear", "conv", "recurrent", "schemes", "convert", "es", "small")
 
 
 def main() -> None:

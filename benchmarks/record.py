@@ -29,7 +29,7 @@ class Row:
     case: str
     variant: str
     dtype: str
-    what: str  # "ms" of time, or "bytes"
+    what: str  # "ms" of time, "bytes", or "calls" of Python functions
     median: float
     p10: float
     p90: float
@@ -88,9 +88,12 @@ def rows(
 
 
 def interleaved(
-    variants: Mapping[str, Callable[[], object]], *, seconds: float, least: int = 15
+    variants: Mapping[str, Callable[[], object]], *, seconds: float, least: int = 15, turns: int = 1
 ) -> dict[str, list[float]]:
-    """Milliseconds of each variant, taken in turns, so that a change of the machine's mood meets them all."""
+    """Milliseconds of each variant, taken in turns, so that a change of the machine's mood meets them all.
+
+    With several `turns` at a time, the first quarter of them is not counted: it finds the caches of another variant.
+    """
     measured: dict[str, list[float]] = {name: [] for name in variants}
     for run in variants.values():
         for _ in range(2):
@@ -101,9 +104,12 @@ def interleaved(
         start = time.perf_counter()
         while time.perf_counter() - start < seconds or len(next(iter(measured.values()))) < least:
             for name, run in variants.items():
-                begin = time.perf_counter()
-                run()
-                measured[name].append((time.perf_counter() - begin) * 1e3)
+                for turn in range(turns):
+                    begin = time.perf_counter()
+                    run()
+                    taken = (time.perf_counter() - begin) * 1e3
+                    if turn >= turns // 4:
+                        measured[name].append(taken)
     finally:
         gc.enable()
     return measured

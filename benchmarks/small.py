@@ -1,0 +1,137 @@
+"""Small models on one CPU core, where calls cost more than arithmetic: training steps, predictions, an ES update.
+
+Every variant takes 20 turns at a time, so that caches and branch predictors are as warm as in a training loop.
+"""
+
+import cProfile
+import pstats
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+import flipout
+
+from .record import Row, interleaved, rows
+
+NOISE = flipout.MeanField()
+
+
+def mlp(width: int = 50) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(13, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+    )  # fmt: skip
+
+
+def rival(width: int = 50) -> nn.Module:
+    """The same network of bayesian-torch's flipout layers."""
+    from bayesian_torch.layers import LinearFlipout
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(
+                [LinearFlipout(13, width), LinearFlipout(width, width), LinearFlipout(width, 1)]
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            first, second, last = self.layers
+            x = first(x, return_kl=False).relu()
+            return last(second(x, return_kl=False).relu(), return_kl=False)
+
+    return Net()
+
+
+def lenet() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+    )
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def training(model: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], None]:
+    def run() -> None:
+        model(x).square().mean().backward()
+
+    return run
+
+
+def variants(make: Callable[[], nn.Module], x: Tensor) -> dict[str, Callable[[], None]]:
+    made = {"plain": make(), **{name: flipout.perturb(make(), NOISE, scheme=name) for name in ("shared", "flipout")}}
+
+    def first(model: nn.Module) -> Callable[[Tensor], Tensor]:
+        return (lambda x: model(x)[0]) if isinstance(model, nn.LSTM) else model
+
+    return {name: training(first(model), x) for name, model in made.items()}
+
+
+def python_calls(run: Callable[[], None]) -> float:
+    """Calls of functions in one run, as cProfile counts them."""
+    for _ in range(5):
+        run()
+    profile = cProfile.Profile()
+    profile.enable()
+    run()
+    profile.disable()
+    return float(pstats.Stats(profile).total_calls)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def run() -> Iterator[Row]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    against = {"shared": "plain", "flipout": "plain", "bayesian-torch": "plain"}
+    cases: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
+        "small MLP 13-50-50-1, batch 32": (mlp, torch.randn(32, 13)),
+        "small MLP 13-50-50-1, batch 128": (mlp, torch.randn(128, 13)),
+        "small MLP 13-256-256-1, batch 128": (lambda: mlp(256), torch.randn(128, 13)),
+        "small LeNet-5, 64 × 28 × 28": (lenet, torch.randn(64, 1, 28, 28)),
+        "small LSTM 1 × 64, (20, 32, 16)": (lambda: nn.LSTM(16, 64), torch.randn(20, 32, 16)),
+        "small LSTM 1 × 64, (50, 32, 64)": (lambda: nn.LSTM(64, 64), torch.randn(50, 32, 64)),
+        "small TransformerEncoder 2 × 64, (32, 20)": (encoder, torch.randn(32, 20, 64)),
+    }
+    for case, (make, x) in cases.items():
+        runs = variants(make, x)
+        if "MLP" in case:
+            runs["bayesian-torch"] = training(rival(256 if "256" in case else 50), x)
+        yield from rows(case, interleaved(runs, seconds=10, turns=20), against)
+        if case.endswith("batch 32"):
+            counted = {name: [python_calls(run)] for name, run in runs.items()}
+            yield from rows(case, counted, against, what="calls")
+    yield from rows("small predict, 32 samples × 200 rows", interleaved(_predict(), seconds=10, turns=20), against)
+    yield from rows("small ES step, 80 members × 200 rows", interleaved(_update(), seconds=10, turns=20), against)
+    torch.set_num_threads(threads)
+
+
+def _predict() -> dict[str, Callable[[], object]]:
+    plain, model, x, whole = mlp(), flipout.perturb(mlp(), NOISE), torch.randn(200, 13), torch.randn(6400, 13)
+    return {
+        "plain": torch.no_grad()(lambda: plain(whole)),
+        "flipout": lambda: flipout.bayes.predict(model, x, samples=32),
+    }
+
+
+def _update() -> dict[str, Callable[[], object]]:
+    plain, x, y, whole = mlp(), torch.randn(200, 13), torch.randn(200, 1), torch.randn(16000, 13)
+
+    def fitness(population: flipout.es.Population) -> Tensor:
+        return -(population(x.expand(population.size, *x.shape)) - y).square().mean((1, 2))
+
+    strategy = flipout.es.EvolutionStrategy(
+        mlp(), fitness, population=80, std=0.1, optimizer=lambda p: torch.optim.Adam(p, 1e-2), seed=0
+    )
+    return {"plain": torch.no_grad()(lambda: plain(whole)), "flipout": strategy.step}
