@@ -14,6 +14,7 @@ from .signs import sign_places, sign_start, taken_rows
 
 FEW_NUMBERS = 2**17  # of the noise of one Parameter
 FEW_SIGNS = 2**18  # of one dimension, for all examples
+MOST = 2**22  # numbers, and signs, that are made at once: the rest of a large model is made where it is used
 _KEPT = 16  # layouts of a roster
 _ALL = 2**64
 
@@ -80,18 +81,18 @@ def _layout(items: tuple[Item, ...], examples: int) -> _Layout:
     parts, used, signs, word = [], [np.empty(0, np.int64)], [], 0
     named = {(item.key, dim): features for item in items for dim, features in item.over}
     for (key, dim), features in named.items():
-        if examples * features > FEW_SIGNS:
+        if examples * features > FEW_SIGNS or examples * (8 * sum(map(len, used)) + features) > MOST:
             continue
         parts.append(sign_places(key, dim, features, examples))
-        column = 8 * sum(len(part) for part in used)
+        column = 8 * sum(map(len, used))
         used.append(np.arange(8 * word, 8 * word - (-features // 8)))
         signs.append((key, dim, column, column + features))
         word += parts[-1].shape[1]
     words, noise, begin = [np.concatenate(parts, 1).ravel() if parts else np.empty(0, np.uint64)], [], 0
-    for item in {item.key: item for item in items}.values():  # tied Parameters once
+    for item in {item.key: item for item in items if item.is_normal}.values():  # tied Parameters once
         numbers = math.prod(item.shape)
         half = -(-numbers // 2)
-        if item.is_normal and 0 < numbers <= FEW_NUMBERS:
+        if 0 < numbers <= FEW_NUMBERS and 2 * begin + numbers <= MOST:
             words.append(places(half) + np.uint64(stream_name(item.key, NOISE) % _ALL))
             noise.append((item.key, item.shape, begin, begin + half))
             begin += half

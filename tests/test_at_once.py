@@ -1,0 +1,55 @@
+"""What is made at once for a whole draw is to the bit what is made alone, and stays small."""
+
+import pytest
+import torch
+
+from flipout.draws import at_once
+from flipout.draws.at_once import Item, Roster
+from flipout.draws.noise import NOISE, Stream, stream_starts
+from flipout.draws.signs import signs
+
+ITEMS = (
+    Item(11, (50, 13), True, ((0, 50), (1, 13))),
+    Item(12, (64, 3, 3), True, ((0, 64), (1, 6))),
+    Item(13, (129,), True, ((0, 129),)),
+    Item(14, (8, 8), False, ((0, 8), (1, 8))),
+    Item(11, (50, 13), False, ((0, 50), (1, 13))),  # tied to the first
+)
+
+
+@pytest.mark.parametrize("real", [torch.float32, torch.float64])
+@pytest.mark.parametrize("about", [(7, 7, 0, 0, 0), (-3, 5, 0, 0, 0), (7, 7, 2, 3, 0), (2**62, -1, 1, 0, 2**31 + 5)])
+@pytest.mark.parametrize("examples", [1, 6])
+def test_it_is_what_is_made_alone(real: torch.dtype, about: tuple[int, ...], examples: int) -> None:
+    seed, sign_seed, fold, base, first = about
+    made = Roster(ITEMS).make(seed, sign_seed, fold, base, first, examples, real)
+    assert made.noise.keys() == {11, 12, 13}
+    for item in ITEMS:
+        if item.is_normal:
+            (start,) = stream_starts(torch.tensor(seed), item.key, NOISE, base, 1, fold)
+            assert torch.equal(made.noise[item.key], Stream(start, item.shape, real).normal())
+        for dim, features in item.over:
+            (alone,) = next(signs(torch.tensor(sign_seed), item.key, [(dim, features)], first, examples, real))
+            assert torch.equal(made.signs[item.key, dim], alone)
+
+
+def test_a_batch_without_examples_has_noise_alone() -> None:
+    made = Roster(ITEMS).make(7, 7, 0, 0, 0, 0, torch.float32)
+    assert not made.signs
+    assert made.noise.keys() == {11, 12, 13}
+
+
+def test_no_more_than_a_bound_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_once, "MOST", 2000)
+    made = Roster(ITEMS).make(7, 7, 0, 0, 0, 20, torch.float32)
+    assert sum(noise.numel() for noise in made.noise.values()) <= 2000
+    assert sum(sign.numel() for sign in made.signs.values()) <= 2000
+    assert made.signs
+    assert made.noise
+
+
+def test_few_batch_sizes_are_remembered() -> None:
+    roster = Roster(ITEMS)
+    for examples in range(1, 60):
+        roster.make(7, 7, 0, 0, 0, examples, torch.float32)
+    assert len(roster.layouts) <= 16
