@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..backend import autocasts
 from ..draws.at_once import AtOnce
 from ..ops.base import Op, signs_beside
 from ..schemes import Flipout, Shared
-from .tape import replaying
+from .tape import this_thread
 
 if TYPE_CHECKING:
     from .base import Perturbed
@@ -55,7 +54,8 @@ class Quick:
             return None
         if type(x) not in _PLAIN or x.shape != self.shape or x.dtype != self.dtype or not x.is_cpu:
             return None
-        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1 or replaying() or autocasts("cpu"):
+        is_traced = torch.compiler.is_compiling() or this_thread.tape is not None
+        if is_traced or torch._C._current_graph_task_id() != -1 or torch.is_autocast_enabled("cpu"):
             return None
         if draw.examples is None:
             draw.count(self.shape[0], layer.label)

@@ -20,6 +20,7 @@ from .spans import Span, open_spans, recomputing
 from .structure import Structure, follow
 from .tape import decided, replaying
 
+_IS_DISTRIBUTED = dist.is_available()
 _KEPT = 1024  # forward passes and contexts that a root remembers
 
 
@@ -102,7 +103,7 @@ class Root:
     def take(self, device: torch.device) -> Draw:
         """A fresh draw: one number of torch's global generator."""
         seed, rank = fresh_seed(device), 0
-        if dist.is_available() and dist.is_initialized():
+        if _IS_DISTRIBUTED and dist.is_initialized():
             rank = dist.get_rank(self.process_group)
             if self.share_base:
                 dist.broadcast(seed, group=self.process_group, group_src=0)

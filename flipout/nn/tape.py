@@ -14,7 +14,7 @@ class _Thread(threading.local):
         self.tape: Tape | None = None
 
 
-_thread = _Thread()
+this_thread = _Thread()
 
 
 class Tape:
@@ -32,21 +32,21 @@ class Tape:
         return self.values[self.position - 1]
 
     def run(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
-        outer, _thread.tape, self.position = _thread.tape, self, 0
+        outer, this_thread.tape, self.position = this_thread.tape, self, 0
         try:
             return function(*args, **kwargs)
         finally:
-            _thread.tape, self.recorded = outer, True
+            this_thread.tape, self.recorded = outer, True
 
 
 def replaying() -> bool:
     """Whether a `flipout.checkpoint` is around this call, which carries its draws."""
-    return _thread.tape is not None
+    return this_thread.tape is not None
 
 
 def decided(decide: Callable[[], Any]) -> Any:
     """`decide()`, or what it was when the function that is being recomputed ran first."""
-    tape = _thread.tape
+    tape = this_thread.tape
     return decide() if tape is None else tape(decide)
 
 
