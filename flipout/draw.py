@@ -94,6 +94,10 @@ class Draw:
     def close(self) -> None:
         """Let go of what was made. Checkpoints remember the draw, and make it again for their recomputation."""
         self.made, self.is_closed = {}, True
+        if self.formed is not None:
+            self.formed = {}
+        if self.roster is not None and not self.roster.is_lasting:
+            self.roster.forget()
 
     def __post_init__(self) -> None:
         is_whole = type(self.first) is int and type(self.rows) is int

@@ -9,6 +9,7 @@ from torch import nn
 from .errors import InvalidArgument
 from .nn.contexts import held_draw, perturbed_layers, weights_of
 from .nn.fast_path import allow_fast_path
+from .nn.structure import conversions
 from .shards import GATHER, refuse_shards
 from .whole import whole
 
@@ -39,6 +40,7 @@ def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
                     )
                 seen = weights_of(layer, draw, keys, example)
                 drawn += [(attrgetter(name)(layer), weight.squeeze(0)) for name, weight in seen.items()]
+    conversions.count += 1
     for parameter, weight in drawn:
         parameter.data.copy_(weight)
     for root in {root for layer in layers.values() for root, _ in layer.plan.roots}:

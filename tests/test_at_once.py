@@ -52,4 +52,4 @@ def test_few_batch_sizes_are_remembered() -> None:
     roster = Roster(ITEMS)
     for examples in range(1, 60):
         roster.make(7, 7, 0, 0, 0, examples, torch.float32)
-    assert len(roster.layouts) <= 16
+    assert len(roster.signs) <= 16

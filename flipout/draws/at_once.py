@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from .signs import sign_places, sign_start, taken_rows
 FEW_NUMBERS = 2**17  # of the noise of one Parameter
 FEW_SIGNS = 2**18  # of one dimension, for all examples
 MOST = 2**22  # numbers, and signs, that are made at once: the rest of a large model is made where it is used
-_KEPT = 16  # layouts of a roster
+_KEPT = 16  # numbers of examples that a roster is prepared for
 _ALL = 2**64
 
 
@@ -30,14 +31,20 @@ class Item:
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """Where the words of all items stand: those of the signs first, example by example, then those of the noise."""
+class _Signs:
+    """Where the words of all signs stand, example by example, for one number of examples."""
 
     places: np.ndarray  # name + place · γ of every word
-    sign_words: int
     bytes: np.ndarray  # those of an example that have signs; each item begins a byte
-    signs: tuple[tuple[int, int, int, int], ...]  # key, dimension, first and last column
-    noise: tuple[tuple[int, tuple[int, ...], int, int], ...]  # key, shape, first and last word
+    columns: tuple[tuple[int, int, int, int], ...]  # key, dimension, first and last column
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """The same of all noise."""
+
+    places: np.ndarray
+    words: tuple[tuple[int, tuple[int, ...], int, int], ...]  # key, shape, first and last word
 
 
 class AtOnce(NamedTuple):
@@ -51,63 +58,76 @@ class Roster:
     """The Parameters that draw together."""
 
     items: tuple[Item, ...]
-    layouts: dict[int, _Layout] = field(default_factory=dict)
+    is_lasting: bool = False  # somebody keeps it for later draws
+    signs: dict[int, _Signs] = field(default_factory=dict)  # by the number of examples
+
+    @cached_property
+    def noise(self) -> _Noise:
+        return _noise_of(self.items)
+
+    def forget(self) -> None:
+        """Keep only what the rest can be made of again: draws that are remembered keep their roster."""
+        self.signs.clear()
+        self.__dict__.pop("noise", None)
 
     def make(
         self, seed: int, sign_seed: int, fold: int, base: int, first: int, examples: int, real: torch.dtype
     ) -> AtOnce:
-        """Make what is small of a draw, in `real`.
-
-        They are to the bit what `signs` and `Stream.normal` make.
-        """
-        layout = self.layouts.get(examples)
-        if layout is None:
-            if len(self.layouts) >= _KEPT:
-                self.layouts.clear()
-            layout = self.layouts[examples] = _layout(self.items, examples)
-        cut, start = layout.sign_words, mix_number(seed + fold * FOLDS)
-        if sign_seed == seed and not (fold or base or first):
-            words = layout.places + np.uint64(start % _ALL)
-        else:
-            words = layout.places.copy()
-            words[:cut] += sign_start(sign_seed, first)
-            words[cut:] += np.uint64((start + mix_number(base * GAMMA)) % _ALL)
+        """Make what is small of a draw, in `real`: to the bit what `signs` and `Stream.normal` make."""
+        signs, noise = self.signs.get(examples), self.noise
+        if signs is None:
+            if len(self.signs) >= _KEPT:
+                self.signs.clear()
+            signs = self.signs[examples] = _signs_of(self.items, examples)
+        cut = signs.places.size
+        words = np.empty(cut + noise.places.size, np.uint64)
+        np.add(signs.places, sign_start(sign_seed, first), out=words[:cut])
+        start = mix_number(seed + fold * FOLDS) + (mix_number(base * GAMMA) if base else 0)
+        np.add(noise.places, np.uint64(start % _ALL), out=words[cut:])
         mix_array(words)
-        signs = _signs(layout, words[:cut], examples, real) if cut else {}
-        return AtOnce(signs, _normals(layout, words[cut:], real) if layout.noise else {}, base)
+        flipped = _unpacked(signs, words[:cut], examples, real) if cut else {}
+        return AtOnce(flipped, _normals(noise, words[cut:], real) if noise.words else {}, base)
 
 
-def _layout(items: tuple[Item, ...], examples: int) -> _Layout:
-    parts, used, signs, word = [], [np.empty(0, np.int64)], [], 0
-    named = {(item.key, dim): features for item in items for dim, features in item.over}
-    for (key, dim), features in named.items():
-        if examples * features > FEW_SIGNS or examples * (8 * sum(map(len, used)) + features) > MOST:
-            continue
-        parts.append(sign_places(key, dim, features, examples))
+def _signs_of(items: tuple[Item, ...], examples: int) -> _Signs:
+    features: dict[tuple[int, int], int] = {}
+    for item in items:
+        for dim, count in item.over:  # tied kernels may have several numbers of channels, by their groups
+            features[item.key, dim] = max(count, features.get((item.key, dim), 0))
+    parts, used, columns, word = [], [np.empty(0, np.int64)], [], 0
+    for (key, dim), count in features.items():
         column = 8 * sum(map(len, used))
-        used.append(np.arange(8 * word, 8 * word - (-features // 8)))
-        signs.append((key, dim, column, column + features))
+        if examples * count > FEW_SIGNS or examples * (column + count) > MOST:
+            continue
+        parts.append(sign_places(key, dim, count, examples))
+        used.append(np.arange(8 * word, 8 * word - (-count // 8)))
+        columns.append((key, dim, column, column + count))
         word += parts[-1].shape[1]
-    words, noise, begin = [np.concatenate(parts, 1).ravel() if parts else np.empty(0, np.uint64)], [], 0
+    places = np.concatenate(parts, 1).ravel() if parts else np.empty(0, np.uint64)
+    return _Signs(places, np.concatenate(used), tuple(columns))
+
+
+def _noise_of(items: tuple[Item, ...]) -> _Noise:
+    parts, words, begin = [np.empty(0, np.uint64)], [], 0
     for item in {item.key: item for item in items if item.is_normal}.values():  # tied Parameters once
         numbers = math.prod(item.shape)
         half = -(-numbers // 2)
         if 0 < numbers <= FEW_NUMBERS and 2 * begin + numbers <= MOST:
-            words.append(places(half) + np.uint64(stream_name(item.key, NOISE) % _ALL))
-            noise.append((item.key, item.shape, begin, begin + half))
+            parts.append(places(half) + np.uint64(stream_name(item.key, NOISE) % _ALL))
+            words.append((item.key, item.shape, begin, begin + half))
             begin += half
-    return _Layout(np.concatenate(words), words[0].size, np.concatenate(used), tuple(signs), tuple(noise))
+    return _Noise(np.concatenate(parts), tuple(words))
 
 
-def _signs(layout: _Layout, words: np.ndarray, examples: int, real: torch.dtype) -> dict[tuple[int, int], Tensor]:
-    codes = words.view(np.uint8).reshape(examples, -1).take(layout.bytes, 1)
+def _unpacked(signs: _Signs, words: np.ndarray, examples: int, real: torch.dtype) -> dict[tuple[int, int], Tensor]:
+    codes = words.view(np.uint8).reshape(examples, -1).take(signs.bytes, 1)
     flat = taken_rows(codes, real)
-    return {(key, dim): torch.from_numpy(flat[:, begin:end]) for key, dim, begin, end in layout.signs}
+    return {(key, dim): torch.from_numpy(flat[:, begin:end]) for key, dim, begin, end in signs.columns}
 
 
-def _normals(layout: _Layout, words: np.ndarray, real: torch.dtype) -> dict[int, Tensor]:
+def _normals(noise: _Noise, words: np.ndarray, real: torch.dtype) -> dict[int, Tensor]:
     cosine, sine = normal_pairs(words, real)
     return {
         key: torch.from_numpy(np.concatenate((cosine[begin:end], sine[begin:end]))[: math.prod(shape)].reshape(shape))
-        for key, shape, begin, end in layout.noise
+        for key, shape, begin, end in noise.words
     }

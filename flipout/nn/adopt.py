@@ -14,6 +14,7 @@ from .contexts import keys_in, parameter_names, perturbed_layers, refuse_reuse
 from .fast_path import leave_fast_path
 from .plan import Keys, parameter_key
 from .root import Root
+from .structure import conversions
 
 
 def roots_on(module: nn.Module) -> list[Root]:
@@ -23,6 +24,7 @@ def roots_on(module: nn.Module) -> list[Root]:
 
 def adopt(model: nn.Module, first_names: dict[int, str], share_base: bool | None, process_group: Any) -> None:
     """Make the model the one root of every perturbed layer inside; roots outside of it keep theirs."""
+    conversions.count += 1
     layers = perturbed_layers(model)
     own = roots_on(model)
     root = own[0] if own else Root()
@@ -36,7 +38,7 @@ def adopt(model: nn.Module, first_names: dict[int, str], share_base: bool | None
         plan.roots, plan.rooted, plan.label = [*outer[layer], (root, keys_in(first_names, layer))], True, label
         plan.seen, plan.quick = True, None
         _receive(layer, label, model)
-    root.roster = None
+    root.forget_roster()
     _share_quiet_rows(layers.values())
     if not own:
         root.attach(model)
@@ -137,7 +139,7 @@ def follow_change(root: Root, module: nn.Module) -> None:
             layer.plan.label = label
     if not swapped:
         root.structure.record(module, same_keys=not changed)
-        root.roster = None
+        root.forget_roster()
         for layer in layers.values():
             layer.plan.quick = None
 

@@ -102,6 +102,7 @@ class Perturbed(nn.Module):
     fixed_layout: ClassVar[str] = ""  # why `batch_dim` cannot be chosen
     refused_schemes: ClassVar[dict[str, str]] = {}  # scheme → never / not yet / use this instead
     noise_at_once: ClassVar[bool] = True  # a call reads all of its noise
+    quick_options: ClassVar[tuple[str, ...]] = ()  # options that decide how a call is computed
 
     plan: Plan
     _is_replica: bool = False  # nn.DataParallel says so of its copies; a module that lacks an attribute is slow to say

@@ -92,7 +92,7 @@ def _roster(model: nn.Module, root: Root, layers: dict[str, Perturbed], keys: di
         return known
     made = roster_of(model, ((layer, keys[layer.plan]) for layer in layers.values()))
     if root.structure.module is not None and root.structure.module() is model:
-        root.roster = made
+        root.roster, made.is_lasting = made, True
     return made
 
 

@@ -42,6 +42,8 @@ class _Convolution(Perturbed):
 
 
 class _Conv(_Convolution):
+    quick_options = ("stride", "padding", "dilation", "groups", "padding_mode")
+
     def forward(self, input: Tensor) -> Tensor:
         layer: Any = self
         y = self.quickly(input)

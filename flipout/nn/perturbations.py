@@ -90,6 +90,10 @@ class Perturbations:
         noise = None
         if self.made is not None and parameter.dtype == self.dtype:
             noise = self.made.noise.get(key)
+            if noise is not None and noise.shape != parameter.shape:  # its data was replaced
+                noise = None
+                for root, _ in plan.roots:
+                    root.forget_roster()
         elif quiet is None:
             source = distribution.source(**learned)
             if left_to_kernels(source, parameter.shape):

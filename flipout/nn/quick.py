@@ -30,8 +30,10 @@ class Quick:
         "dtype",
         "is_flipped",
         "key",
+        "label",
         "learned",
         "op",
+        "options",
         "r_shape",
         "root",
         "s_shape",
@@ -40,11 +42,12 @@ class Quick:
     )
 
     def __init__(self, layer: "Perturbed", op: Op, x: Tensor, y: Tensor, key: int, root: Any) -> None:
-        self.op, self.key, self.root = op, key, root
+        self.op, self.key, self.root, self.label = op, key, root, layer.label
         self.shape, self.dtype, self.scheme = x.shape, x.dtype, layer.plan.converted_scheme
         self.distribution = layer.plan.distributions["weight"]
         self.learned = tuple((suffix, f"weight_{suffix}") for suffix in layer.plan.learned.get("weight", ()))
         self.is_flipped = isinstance(self.scheme, Flipout)
+        self.options = tuple(getattr(layer, option) for option in layer.quick_options)
         self.s_shape, self.r_shape = signs_beside(x, op.in_dim), signs_beside(y, op.out_dim)
 
     def __call__(self, layer: "Perturbed", x: Tensor) -> Tensor | None:
@@ -58,18 +61,27 @@ class Quick:
         if is_traced or torch._C._current_graph_task_id() != -1 or torch.is_autocast_enabled("cpu"):
             return None
         if draw.examples is None:
-            draw.count(self.shape[0], layer.label)
+            draw.count(self.shape[0], self.label)
         elif draw.examples != self.shape[0] or draw.formed is not None:
             return None
         made = draw.at_once(self.dtype, self.scheme.group)
-        mean, bias = layer._parameters["weight"], layer._parameters["bias"]
-        if made is None or mean is None or type(mean) not in _PLAIN or mean.dtype != self.dtype or not x.stride(0):
+        if made is None or (self.options and self.options != tuple(getattr(layer, o) for o in layer.quick_options)):
             return None
-        return self._product(layer, x, made, mean, bias)
+        parameters = layer._parameters
+        try:
+            mean, bias, noise = parameters["weight"], parameters["bias"], made.noise[self.key]
+            learned = {}
+            for suffix, name in self.learned:
+                learned[suffix] = parameters[name]
+        except KeyError:  # parametrised
+            return None
+        if mean is None or type(mean) not in _PLAIN or mean.dtype != self.dtype or not x.stride(0):
+            return None
+        if noise.shape != mean.shape or (bias is not None and bias.dtype != self.dtype):
+            return None
+        return self._product(x, made, self.distribution.spread(mean, **learned) * noise, mean, bias)  # pyright: ignore[reportArgumentType]
 
-    def _product(self, layer: "Perturbed", x: Tensor, made: AtOnce, mean: Tensor, bias: Tensor | None) -> Tensor:
-        learned = {suffix: layer._parameters[name] for suffix, name in self.learned}
-        delta = self.distribution.spread(mean, **learned) * made.noise[self.key]  # pyright: ignore[reportArgumentType]
+    def _product(self, x: Tensor, made: AtOnce, delta: Tensor, mean: Tensor, bias: Tensor | None) -> Tensor:
         op = self.op
         if not self.is_flipped:
             return op.apply(x, mean + delta, bias)
@@ -93,6 +105,6 @@ def remember(layer: "Perturbed", noise: "Perturbations", op: Op, x: Tensor, y: T
     usual = usual and plan.roots[0][0].thread.running.draw is draw and draw.rows == 1 and x.shape[0] == draw.examples
     if not usual or x.dtype != noise.dtype or not isinstance(scheme, (Flipout, Shared)):
         return
-    if isinstance(scheme, Flipout) and not scheme.is_small(op, x, key, made):
+    if isinstance(scheme, Flipout) and not scheme.is_small(op, x, key, made, op.out_features):
         return
     plan.quick = Quick(layer, op, x, y, key, plan.roots[0][0])

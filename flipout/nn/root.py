@@ -87,6 +87,12 @@ class Root:
     def running(self) -> _Running:
         return self.thread.running
 
+    def forget_roster(self) -> None:
+        """Make the roster anew at the next forward pass, since the layers or their Parameters have changed."""
+        if self.roster is not None:
+            self.roster.forget()
+        self.roster = None
+
     def attach(self, module: nn.Module) -> None:
         self.structure = Structure(weakref.ref(module))
         module.register_forward_pre_hook(self.enter, prepend=True)
@@ -132,6 +138,7 @@ class Root:
             else:
                 if self.roster is None:
                     self.roster = roster_of(module, keys_under(self, module))
+                    self.roster.is_lasting = True
                 draw = running.draw = self.take(self.roster.device)
                 draw.roster = self.roster
             if running.in_backward and not replaying() and not self._took(draw):

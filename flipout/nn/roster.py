@@ -1,5 +1,6 @@
 """The Parameters that draw together: those of all layers under a root, or under a `hold`."""
 
+import math
 import weakref
 from collections.abc import Iterable
 from operator import attrgetter
@@ -58,9 +59,10 @@ def roster_of(model: nn.Module, layers: Iterable[tuple[Any, dict[str, int]]]) ->
         plans.append(layer.plan)
         for name, distribution in layer.plan.distributions.items():
             shape, groups = tuple(attrgetter(name)(layer).shape), layer.groups_of(name)
-            over = ((0, shape[0] if shape else 1),)
+            over = ((0, math.prod(shape)),)
             if groups is not None:
-                over = ((0, shape[0]), (1, groups * shape[1]))
+                # Without a shape yet: what is gathered while its layer runs.
+                over = ((0, shape[0]), (1, groups * shape[1])) if len(shape) > 1 else ()
             kind = getattr(type(distribution).noise, "kind", lambda _: None)(distribution)
             items.append(Item(keys[name], shape, kind == "normal" and layer.noise_at_once, over))
     owners = ((module, name) for module in model.modules() for name, p in module._parameters.items() if p is not None)

@@ -22,6 +22,15 @@ def _nowhere() -> None:
     """Stands for a module that is not there: not copied together with its root, or the root of another one."""
 
 
+class _Conversions:
+    """How many times `perturb` and `freeze` have changed a model, of any kind."""
+
+    count = 0
+
+
+conversions = _Conversions()
+
+
 class Structure:
     """What a root knows of its module: which modules and Parameters were inside at the last look.
 
@@ -33,6 +42,7 @@ class Structure:
     def __init__(self, module: Callable[[], nn.Module | None] | None = None) -> None:
         self.module = module  # that of the root; None where it is not known yet, after unpickling
         self.is_placed = module is not None and module is not _nowhere
+        self.conversions = -1  # as many as there had been at the last look
         self.modules: list[weakref.ref[nn.Module]] = []
         self.names: tuple[Any, ...] = ()
         self.parameters: set[tuple[int, ...]] = set()
@@ -56,6 +66,8 @@ class Structure:
 
     def is_known(self, module: nn.Module) -> bool:
         """Return True if the module is the root's, and nothing in it changed that noise depends on."""
+        if self.conversions != conversions.count:
+            return False  # a part of the module may have been frozen, or been given a root of its own
         modules = [ref() for ref in self.modules]
         if not modules or modules[0] is not module or None in modules:
             return False
@@ -71,6 +83,7 @@ class Structure:
         self.module, self.modules, self.names = weakref.ref(module), [weakref.ref(m) for m in modules], names
         self.parameters.add(parameters)
         self.is_placed = True
+        self.conversions = conversions.count
 
 
 def _looks(modules: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:

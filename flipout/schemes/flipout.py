@@ -74,18 +74,21 @@ class Flipout(Scheme):
         return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, seed, quantised))
 
     def small(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, made: AtOnce) -> Tensor | None:
-        if not self.is_small(op, x, p.key, made):
+        whole = op.out_features if p.part is None else p.part.whole
+        if not self.is_small(op, x, p.key, made, whole):
             return None
         r, s = made.signs[p.key, op.r_dim], made.signs[p.key, op.s_dim]
         if p.part is not None:
             r = r.narrow(1, p.part.start, p.part.length)
         return flipped(x, op, op, p.mean, p.delta(made.base), -r if p.draw.antithetic else r, s, bias)
 
-    def is_small(self, op: Op, x: Tensor, key: int, made: AtOnce) -> bool:
+    def is_small(self, op: Op, x: Tensor, key: int, made: AtOnce, outputs: int) -> bool:
         """Whether torch's own operations serve the product of x (N, …), with signs that were made at once."""
         if self.reuse_signs or self.perturbation_dtype is not None or x.numel() > SMALL:
             return False
-        return (key, op.r_dim) in made.signs and (key, op.s_dim) in made.signs
+        r, s = made.signs.get((key, op.r_dim)), made.signs.get((key, op.s_dim))
+        # A tied kernel with other groups, or a Parameter whose shape was changed, has another number of them.
+        return r is not None and s is not None and r.shape[1] == outputs and s.shape[1] == op.in_features
 
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
         spec, delta, whole = self._spread_over(op, p)

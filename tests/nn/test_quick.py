@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 import flipout
@@ -144,3 +145,144 @@ def test_a_layer_called_twice_has_one_draw(model: nn.Sequential) -> None:
     one, two = model(X)
     assert torch.equal(one, two)
     assert not torch.equal(one, model(X)[0])
+
+
+@pytest.mark.parametrize("scheme", ["flipout", "shared"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_both_ways_keep_the_same_tensors_in_the_same_order(layer: str, scheme: str) -> None:
+    """A checkpoint computes forward in the one way and again in the other, and pairs what they keep by position."""
+    make, shape = LAYERS[layer]
+    model = flipout.perturb(nn.Sequential(make(), nn.Tanh()), flipout.MeanField(std=0.3), scheme=scheme)
+    x, kept = torch.randn(shape, requires_grad=True), []
+    for _ in range(2):
+        saved: list[Tensor] = []
+        torch.manual_seed(3)
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, to=saved: to.append(t.detach().clone()) or t, lambda t: t
+        ):
+            model(x)
+        kept.append(saved)
+    assert all(quick is not None for quick in quick_of(model))
+    torch.testing.assert_close(kept[1], kept[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("checkpoint", [flipout.checkpoint, torch.utils.checkpoint.checkpoint])
+def test_checkpoints_of_the_usual_call(checkpoint: Callable[..., Tensor], noise: str) -> None:
+    layers = (nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    model = flipout.perturb(nn.Sequential(*layers).double(), NOISES[noise])
+    x = torch.randn(6, 2, 4, 4, dtype=torch.float64)
+    expected = [step(model, x) for _ in range(2)][1]
+    inner = model.forward
+    model.forward = lambda x: checkpoint(inner, x, use_reentrant=False)  # pyright: ignore[reportAttributeAccessIssue]
+    torch.testing.assert_close(step(model, x), expected, rtol=0, atol=0)
+
+
+def test_tied_kernels_with_other_groups() -> None:
+    """They need signs of different numbers of channels."""
+
+    class Net(nn.Module):
+        def __init__(self, *, wide_first: bool) -> None:
+            super().__init__()
+            wide, narrow = nn.Conv2d(4, 4, 3, groups=4, padding=1), nn.Conv2d(1, 4, 3, padding=1)
+            narrow.weight = wide.weight
+            self.layers = nn.ModuleDict({"a": wide, "b": narrow} if wide_first else {"b": narrow, "a": wide})
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layers["a"](self.layers["b"](x))
+
+    for wide_first in (True, False):
+        model = flipout.perturb(Net(wide_first=wide_first).double(), flipout.Gaussian(0.3))
+        x = torch.randn(3, 1, 5, 5, dtype=torch.float64)
+        torch.manual_seed(1)
+        seed = int(torch.randint(2**63 - 1, ()))
+        model(x)
+        torch.manual_seed(1)
+        made = model(x)
+        with flipout.hold(model, seed=seed):
+            torch.testing.assert_close(model(x), made, rtol=0, atol=1e-13)
+            a, b = (flipout.example_weights(model.layers[name])["weight"] for name in "ab")
+        for n in range(3):
+            y = nn.functional.conv2d(x[n : n + 1], b[n], model.layers["b"].bias, padding=1)  # pyright: ignore
+            y = nn.functional.conv2d(y, a[n], model.layers["a"].bias, padding=1, groups=4)  # pyright: ignore
+            torch.testing.assert_close(made[n : n + 1], y, rtol=0, atol=1e-12)
+
+
+def test_data_of_another_shape_is_followed() -> None:
+    model: Any = flipout.perturb(nn.Sequential(nn.Linear(6, 1, bias=False)), flipout.Gaussian(0.3))
+    x = torch.randn(4, 6)
+    for _ in range(2):
+        model(x)
+    model[0].weight.data, model[0].out_features = torch.zeros(5, 6), 5
+    outputs = []
+    for _ in range(3):
+        torch.manual_seed(1)
+        outputs.append(model(x))
+        assert len(outputs[-1][0].unique()) == 5
+    torch.manual_seed(1)
+    with flipout.hold(model, seed=int(torch.randint(2**63 - 1, ()))):
+        torch.testing.assert_close(model(x), outputs[-1])
+
+
+@pytest.mark.parametrize("change", [{"stride": (2, 2)}, {"padding_mode": "circular"}, {"padding": (0, 0)}])
+def test_options_of_a_convolution_that_change_are_seen(change: dict[str, Any]) -> None:
+    model: Any = flipout.perturb(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)), flipout.Gaussian(0.3))
+    x = torch.randn(2, 3, 9, 9)
+    for _ in range(2):
+        model(x)
+    for option, value in change.items():
+        setattr(model[0], option, value)
+    made = step(model, x)
+    forget(model)
+    torch.testing.assert_close(step(model, x), made, rtol=0, atol=0)
+
+
+def test_a_bias_of_another_dtype_is_cast_as_ever(model: nn.Sequential) -> None:
+    model[0].bias.data = model[0].bias.data.double()  # pyright: ignore
+    assert torch.equal(*(step(model, X)[0] for _ in range(2)))
+
+
+def test_parameters_that_are_there_only_while_their_layer_runs() -> None:
+    """As where a model is sharded, and each layer's part is gathered for its call."""
+    model: Any = flipout.perturb(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), flipout.Gaussian(0.3))
+    for layer in (model[0], model[2]):
+        full = layer.weight.data.clone()
+        layer.register_forward_pre_hook(lambda own, _, full=full: setattr(own.weight, "data", full))
+        layer.register_forward_hook(lambda own, *_: setattr(own.weight, "data", torch.empty(0)))
+        layer.weight.data = torch.empty(0)
+    with torch.no_grad():
+        outputs = [model(torch.ones(2, 6)) for _ in range(3)]
+    assert all(y.shape == (2, 3) for y in outputs)
+    assert not torch.equal(outputs[1], outputs[2])
+
+
+def test_a_part_that_is_frozen_and_perturbed_again_shares_the_draw() -> None:
+    model: Any = nn.Sequential(nn.Sequential(nn.Linear(6, 5)), nn.Linear(5, 3))
+    flipout.perturb(model, flipout.Gaussian(0.3))
+    x = torch.randn(4, 6)
+    model(x)
+    flipout.freeze(model[0])
+    flipout.perturb(model[0], flipout.Gaussian(0.1))
+    torch.manual_seed(0)
+    seed = int(torch.randint(2**63 - 1, ()))
+    torch.manual_seed(0)
+    made = model(x)
+    with flipout.hold(model, seed=seed):
+        assert torch.equal(model(x), made)
+
+
+def test_draws_that_are_remembered_keep_little() -> None:
+    """A checkpoint may come back for any of the last 1024 draws; each could keep as much as the whole model."""
+    parts = [nn.Linear(64, 64) for _ in range(4)]
+    model: Any = flipout.perturb(nn.Sequential(nn.Sequential(*parts), nn.Linear(64, 1)), flipout.Gaussian(0.1))
+    x = torch.randn(8, 64)
+    for seed in range(5):
+        with flipout.hold(model[0], seed=seed):
+            model[0](x)
+    model(x)
+    spans = model[1].plan.roots[0][0].spans
+    assert len(spans) >= 6
+    for span in spans:
+        assert not span.draw.made
+        roster = span.draw.roster
+        assert roster.is_lasting or not (roster.signs or "noise" in roster.__dict__)
