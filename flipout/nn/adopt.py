@@ -25,7 +25,11 @@ def roots_on(module: nn.Module) -> list[Root]:
 def adopt(model: nn.Module, first_names: dict[int, str], share_base: bool | None, process_group: Any) -> None:
     """Make the model the one root of every perturbed layer inside; roots outside of it keep theirs."""
     conversions.count += 1
-    layers = perturbed_layers(model)
+    layers = perturbed_layers(
+        model,
+        "flipout.perturb(model, flipout.Gaussian(0.1)). Without a distribution, perturb only makes a model the root of "
+        "layers that were made by hand",
+    )
     own = roots_on(model)
     root = own[0] if own else Root()
     if share_base is not None:

@@ -30,8 +30,9 @@ class Linear(Perturbed, nn.Linear):
                 f"dimension is in_features={self.in_features}."
             )
         x, batch_dim = self.rows_first(input, 1)
-        noise = self.perturbations(x, self.compute_dtype(input, parameter_of(self, "weight")))
-        op = LinearOp(self.in_features, self.out_features)
+        weight = parameter_of(self, "weight")
+        noise = self.perturbations(x, self.compute_dtype(input, weight))
+        op = LinearOp(self.in_features, weight.shape[0])  # as torch, which follows a weight that was replaced
         y = noise.affine(op, x)
         if noise.made is not None and batch_dim == 0:
             remember(self, noise, op, x, y)

@@ -72,9 +72,9 @@ class Plan:
         if any(span.thread != here for span in self.opened):
             raise Unsupported(
                 f"{self.label or 'A layer'}: called in a thread without a context while another thread is inside "
-                "`hold`, `sampling` or `using`, which threads do not inherit. To follow it, run the thread's work with "
-                "contextvars.copy_context().run(function); else enter a context in this thread too, or give the "
-                "thread a copy of the model: copy.deepcopy(model)."
+                "`hold`, `sampling`, `using` or `predict`, which threads do not inherit. If this thread works for that "
+                "one, run its work with contextvars.copy_context().run(function). If not, give it a copy of the model, "
+                "copy.deepcopy(model), or enter a context here too."
             )
 
     def __getstate__(self) -> dict[str, Any]:

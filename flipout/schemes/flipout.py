@@ -22,8 +22,9 @@ from .product import FlippedProduct
 from .quantised import QuantisedProduct, check_dtype, refuse_transforms, serves
 from .spec import Spec
 
-# Up to so many numbers of an input, torch's own operations are faster than the Function, which spares memory.
-SMALL = 2**18
+# Below so many numbers of an input, torch's own operations are faster than the Function, which spares memory: they keep
+# about twice as much for backward, at most a megabyte or two more.
+SMALL = 2**17
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Flipout(Scheme):
 
     def is_small(self, op: Op, x: Tensor, key: int, made: AtOnce, outputs: int) -> bool:
         """Whether torch's own operations serve the product of x (N, …), with signs that were made at once."""
-        if self.reuse_signs or self.perturbation_dtype is not None or x.numel() > SMALL:
+        if self.reuse_signs or self.perturbation_dtype is not None or x.numel() >= SMALL:
             return False
         r, s = made.signs.get((key, op.r_dim)), made.signs.get((key, op.s_dim))
         # A tied kernel with other groups, or a Parameter whose shape was changed, has another number of them.
