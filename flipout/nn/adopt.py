@@ -40,7 +40,7 @@ def adopt(model: nn.Module, first_names: dict[int, str], share_base: bool | None
     for label, layer in layers.items():
         plan = layer.plan
         plan.roots, plan.rooted, plan.label = [*outer[layer], (root, keys_in(first_names, layer))], True, label
-        plan.seen, plan.quick = True, None
+        plan.seen, plan.quick, plan.alone = True, None, None
         _receive(layer, label, model)
     root.forget_roster()
     _share_quiet_rows(layers.values())
@@ -145,7 +145,7 @@ def follow_change(root: Root, module: nn.Module) -> None:
         root.structure.record(module, same_keys=not changed)
         root.forget_roster()
         for layer in layers.values():
-            layer.plan.quick = None
+            layer.plan.quick = layer.plan.alone = None
 
 
 def _detached(root: Root, model: nn.Module) -> set[Root]:

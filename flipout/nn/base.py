@@ -19,6 +19,7 @@ from .beside import beside, complete_checkpoint, count_anew, forget_written, mar
 from .perturbations import Perturbations
 from .plan import Keys, Plan, parameter_key
 from .root import Root
+from .roster import roster_of
 from .spans import recomputing
 from .structure import look_alone
 from .tape import decided, replaying
@@ -289,7 +290,13 @@ class Perturbed(nn.Module):
                 return draw, keys, None, scheme
         look_alone(self)
         root, keys = plan.roots[-1]
-        return root.take(device), keys, device, scheme
+        draw = root.take(device)
+        if not torch.compiler.is_compiling():
+            if plan.alone is None:
+                plan.alone = roster_of(self, [(self, keys)])
+                plan.alone.is_lasting = True
+            draw.roster = plan.alone
+        return draw, keys, device, scheme
 
     def no_tensor(self, given: Any, what: str = "input") -> InvalidInput:
         """A refusal, where an array or a list is given."""

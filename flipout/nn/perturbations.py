@@ -91,7 +91,7 @@ class Perturbations:
         if self.made is not None and parameter.dtype == self.dtype:
             noise = self.made.noise.get(key)
             if noise is not None and noise.shape != parameter.shape:  # its data was replaced
-                noise = None
+                noise = plan.alone = None
                 for root, _ in plan.roots:
                     root.forget_roster()
         elif quiet is None:

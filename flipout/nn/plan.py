@@ -37,6 +37,7 @@ class Plan:
     follows: int = 0  # the same, as the modules around have it, where nobody asked
     sequences: bool = False  # the inputs are (N, time, features) in either order, or (time, features) of one example
     quick: Any = None  # the usual call, remembered
+    alone: Any = None  # the roster of this layer, for calls outside of every root
     opened: list[Span] = field(default_factory=list)  # the contexts that are open on this layer in any thread
 
     @property
@@ -79,4 +80,4 @@ class Plan:
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles start outside of every context."""
-        return {**self.__dict__, "opened": [], "quick": None}
+        return {**self.__dict__, "opened": [], "quick": None, "alone": None}

@@ -286,3 +286,16 @@ def test_draws_that_are_remembered_keep_little() -> None:
         assert not span.draw.made
         roster = span.draw.roster
         assert roster.is_lasting or not (roster.signs or "noise" in roster.__dict__)
+
+
+@pytest.mark.parametrize("scheme", ["flipout", "shared"])
+def test_a_layer_by_hand_makes_its_noise_at_once_too(scheme: str) -> None:
+    layer = flipout.nn.Linear(5, 4, distribution=flipout.MeanField(std=0.3), scheme=scheme)
+    x = torch.randn(6, 5)
+    made = step(layer, x)
+    assert layer.plan.alone is not None
+    torch.manual_seed(3)
+    with flipout.hold(layer, seed=int(torch.randint(2**63 - 1, ()))):
+        torch.testing.assert_close(layer(x), made[0], rtol=0, atol=0)
+        weight = flipout.example_weights(layer)["weight"]
+    torch.testing.assert_close(made[0], torch.einsum("noi,ni->no", weight, x) + layer.bias)
