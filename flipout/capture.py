@@ -169,7 +169,7 @@ def capture(function: Callable[..., Any]) -> Captured:
     have to be tensors. Results, and the
     gradients it leaves, are overwritten by the next call. Inputs of other shapes are served without the graph.
 
-    Where a capture fails, a warning says why, and the function runs as it is. It is tried again after two more calls,
-    three times in all.
+    If a capture fails, a warning says why, and the function runs uncaptured. The capture is tried again after two more
+    calls, three times in all.
     """
     return Captured(function)

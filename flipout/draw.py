@@ -102,7 +102,7 @@ class Draw:
     def __post_init__(self) -> None:
         is_whole = type(self.first) is int and type(self.rows) is int
         if is_whole and self.first >= 0 and self.rows > 0 and self.group is None:
-            return  # the usual draw, of which every forward pass makes one
+            return  # every forward pass makes a draw like this: check no further
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):  # a draw per forward pass: no call

@@ -18,11 +18,6 @@ from .errors import AsymmetricDistribution
 from .shards import Shard
 
 
-def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """tensor.to(dtype), which takes its time to find that there is nothing to do."""
-    return tensor if tensor.dtype == dtype else tensor.to(dtype)
-
-
 class Part(NamedTuple):
     """Rows `start` onward of a Parameter that packs several matrices."""
 

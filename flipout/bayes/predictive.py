@@ -23,7 +23,7 @@ from .posterior import CONVERT
 
 _FIRST = 32  # samples before samples="auto" looks for the first time
 _BASES_AT_ONCE = 2**26  # numbers of one layer's ΔŴ, over all bases that one pass has
-_ROWS, _NUMBERS = 1024, 2**19  # at least so many rows in a pass; more, up to so many numbers of its widest layer
+_ROWS, _NUMBERS = 1024, 2**19  # a pass has 1024 rows, or more if its widest layer has at most 2¹⁹ numbers then
 _FILLED = 256  # rows
 
 

@@ -49,7 +49,7 @@ class _Noise:
 
 class AtOnce(NamedTuple):
     signs: dict[tuple[int, int], Tensor]  # (examples, features) by key and dimension
-    noise: dict[int, Tensor]  # that of the base by key, of the Parameter's shape
+    noise: dict[int, Tensor]  # the normal noise of `base` by key, in the Parameter's shape
     base: int
 
 

@@ -16,7 +16,7 @@ from ..draw import Draw, fresh_seed
 from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupported
 from ..schemes import Scheme, scheme_of
 from .beside import beside, complete_checkpoint, count_anew, forget_written, mark_pending, reset_beside
-from .perturbations import Perturbations
+from .perturbations import Perturbations, parameter_of
 from .plan import Keys, Plan, parameter_key
 from .root import Root
 from .roster import roster_of
@@ -193,7 +193,7 @@ class Perturbed(nn.Module):
 
     def learned_beside(self, name: str) -> dict[str, Tensor]:
         """Suffix → value: what the spread of a Parameter is made of."""
-        return {suffix: attrgetter(f"{name}_{suffix}")(self) for suffix in self.plan.learned.get(name, ())}
+        return {suffix: parameter_of(self, f"{name}_{suffix}") for suffix in self.plan.learned.get(name, ())}
 
     def prior_numbers(self, name: str) -> dict[str, Tensor]:
         """The numbers of a Parameter's prior, as they are now: copies, since data parallelism writes into buffers."""

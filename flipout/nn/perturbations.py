@@ -81,10 +81,7 @@ class Perturbations:
                 "unshard() it first; tensor-parallel weights (parallelize_module) cannot be perturbed yet: leave them "
                 "out with `where`."
             )
-        learned = {}
-        if name in plan.learned:
-            for suffix in plan.learned[name]:
-                learned[suffix] = parameter_of(layer, f"{name}_{suffix}")
+        learned = layer.learned_beside(name)
         key, quiet = self.keys[name], plan.quiet_rows.get(name)
         about = (self.draw, key, first, examples, self.dtype)
         noise = None
