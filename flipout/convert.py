@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
 from .nn.adopt import adopt, followed_dim, sees_sequences
-from .nn.base import Perturbed, Where, check_distribution, check_fit, check_module
-from .nn.beside import beside
+from .nn.base import Perturbed, set_plan
+from .nn.checks import Where, check_distribution, check_fit, check_module
+from .nn.companions import companion_values, learn
 from .nn.contexts import parameter_names, refuse_reuse
+from .nn.declaration import check_scheme
 from .nn.plan import Plan
 from .nn.root import Root
 from .nn.structure import follow_all
@@ -60,7 +62,9 @@ def perturb(
     choices = [] if distribution is None else choose(model, where)
     first_names = parameter_names(model)
     planned = [(choice.label, choice.layer, choice.parameters, chosen_scheme) for choice in choices]
-    refuse_reuse([*planned, *((label, layer, layer.plan.distributions, layer.plan.scheme) for label, layer in made)])
+    refuse_reuse(
+        [*planned, *((label, layer, layer.flipout.distributions, layer.flipout.scheme) for label, layer in made)]
+    )
 
     # Everything that can fail, or takes memory, before anything changes.
     learned: dict[int, dict[str, Tensor]] = {}
@@ -73,9 +77,9 @@ def perturb(
             own[name] = distribution.named(first_names[id(parameter)])
             check_fit(own[name], parameter, f"{choice.label}.{name}".lstrip("."))
             if isinstance(own[name], LearnedDistribution) and id(parameter) not in learned:
-                learned[id(parameter)] = beside(own[name], parameter)
+                learned[id(parameter)] = companion_values(own[name], parameter)
                 _check_free_names(choice, name, learned[id(parameter)])
-        choice.layer_type.check_scheme(chosen_scheme, own, choice.label or choice.layer_type.__name__)
+        check_scheme(choice.layer_type, chosen_scheme, own, choice.label or choice.layer_type.__name__)
         dim = _asked(choice.layer_type, choice.label, batch_dim)
         _check_agreement(choice, chosen_scheme, dim)
         plan = Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
@@ -85,9 +89,9 @@ def perturb(
     if distribution is not None:
         _check_patterns(distribution, list(first_names.values()))
     by_hand = [
-        (layer.plan, _asked(type(layer), label, batch_dim), followed_dim(model, label), sees_sequences(model, label))
+        (layer.flipout, _asked(type(layer), label, batch_dim), followed_dim(model, label), sees_sequences(model, label))
         for label, layer in made
-        if not layer.plan.rooted
+        if not layer.flipout.rooted
     ]
     for choice, plan in plans:
         _convert(choice, plan, learned)
@@ -119,7 +123,7 @@ def _check_agreement(choice: Choice, scheme: Scheme, batch_dim: int | None) -> N
     """A layer that is perturbed already has its scheme and its example's dimension."""
     if not isinstance(choice.layer, Perturbed):
         return
-    plan = choice.layer.plan
+    plan = choice.layer.flipout
     if scheme != plan.scheme or batch_dim not in (None, plan.batch_dim):
         raise InvalidArgument(
             f"{choice.label}: scheme={scheme}, batch_dim={batch_dim} given, but the layer is perturbed already, with "
@@ -161,10 +165,10 @@ def _asked(layer_type: type[Perturbed], label: str, given: int | Mapping[str, in
         return given
     for pattern, dim in given.items():
         if fnmatchcase(label, pattern):
-            if dim and layer_type.fixed_layout:
+            if dim and layer_type._declared.fixed_layout:
                 raise InvalidArgument(
                     f"batch_dim={dict(given)!r}: {pattern!r} names {label}, a {layer_type.__name__}, whose layout is "
-                    f"{layer_type.fixed_layout}. Leave it out."
+                    f"{layer_type._declared.fixed_layout}. Leave it out."
                 )
             return dim
     return None
@@ -173,11 +177,11 @@ def _asked(layer_type: type[Perturbed], label: str, given: int | Mapping[str, in
 def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, Tensor]]) -> None:
     layer: Any = choice.layer
     if isinstance(layer, Perturbed):
-        layer.plan.distributions.update(plan.distributions)
+        layer.flipout.distributions.update(plan.distributions)
     else:
         layer.__class__ = choice.layer_type
-        layer.set_plan(plan)
+        set_plan(layer, plan)
     for name in choice.parameters:
         own = learned.get(id(attrgetter(name)(layer)))
         if own is not None:
-            layer.learn(name, own)
+            learn(layer, name, own)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from .errors import InvalidArgument
+from .nn.companions import companion_names
 from .nn.contexts import held_draw, perturbed_layers, weights_of
 from .nn.fast_path import allow_fast_path
 from .nn.structure import conversions
@@ -43,17 +44,17 @@ def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
     conversions.count += 1
     for parameter, weight in drawn:
         parameter.data.copy_(weight)
-    for root in {root for layer in layers.values() for root, _ in layer.plan.roots}:
+    for root in {root for layer in layers.values() for root, _ in layer.flipout.roots}:
         for module in model.modules():
             root.detach(module)
     for module in model.modules():
         allow_fast_path(module)
     for layer in layers.values():
-        for name in layer.plan.learned:
+        for name in layer.flipout.learned:
             owner, _, _ = name.rpartition(".")
-            for own in layer.names_beside(name):
+            for own in companion_names(layer, name):
                 delattr(layer.get_submodule(owner), own.rpartition(".")[2])
         plain: Any = layer
-        del plain.plan
-        plain.__class__ = layer.torch_type
+        del plain.flipout
+        plain.__class__ = layer._plain_type
     return model

@@ -7,7 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from .distributions.prior import Prior
-from .nn.base import Perturbed, check_module
+from .nn.base import Perturbed
+from .nn.checks import check_module
+from .nn.companions import companion_names, prior_changes
 from .nn.structure import follow_all
 
 
@@ -71,13 +73,13 @@ def summary(model: nn.Module) -> Summary:
     beside: dict[int, str] = {}
     for module in model.modules():
         if isinstance(module, Perturbed):
-            plan, layer = module.plan, type(module).__name__
+            plan, layer = module.flipout, type(module).__name__
             for name, distribution in plan.distributions.items():
                 prior = getattr(distribution, "prior", None)
                 how = prior.how if isinstance(prior, Prior) else ""
-                said = _said(distribution) + module.prior_now(name)
+                said = _said(distribution) + prior_changes(module, name)
                 noise[id(attrgetter(name)(module))] = (layer, said, _said(plan.scheme), how)
-                for own in module.names_beside(name):
+                for own in companion_names(module, name):
                     noise.setdefault(id(attrgetter(own)(module)), (layer, "", "", ""))
                     beside.setdefault(id(attrgetter(own)(module)), name)
     rows = []

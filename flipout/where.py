@@ -12,9 +12,13 @@ from torch.nn.utils import parametrize
 
 from . import nn as perturbed
 from .errors import AlreadyPerturbed, InvalidArgument, UnknownParameter, Unsupported
-from .nn.base import Perturbed, Where, matcher, own_parameter, patterns
+from .nn.base import Perturbed
+from .nn.checks import Where, matcher, patterns
+from .nn.companions import companion_names
+from .nn.declaration import check_options, is_default, perturbable
+from .nn.layers import own_parameter
 
-_LAYERS: dict[type[nn.Module], type[Perturbed]] = {layer.torch_type: layer for layer in perturbed.LAYERS}
+_LAYERS: dict[type[nn.Module], type[Perturbed]] = {layer._plain_type: layer for layer in perturbed.LAYERS}
 
 
 def register(torch_type: type[nn.Module], layer_type: type[Perturbed]) -> None:
@@ -24,12 +28,20 @@ def register(torch_type: type[nn.Module], layer_type: type[Perturbed]) -> None:
     if in_order and layer_type.forward is torch_type.forward:
         raise InvalidArgument(
             f"register({torch_type.__name__}, {layer_type.__name__}): {layer_type.__name__} has no forward of its own, "
-            "so nothing would be perturbed. Define one that asks self.perturbations(…) for its weights."
+            "so nothing would be perturbed. Define one that asks flipout.nn.perturbations(self, …) for its weights."
         )
     if not in_order:
         raise InvalidArgument(
             f"register({torch_type.__name__}, {layer_type.__name__}): the layer has to subclass both "
             f"flipout.nn.Perturbed and {torch_type.__name__}, in this order, since conversion keeps the object."
+        )
+    declared = layer_type._declared
+    if not (declared.default or declared.optional):
+        raise InvalidArgument(
+            f"register({torch_type.__name__}, {layer_type.__name__}): the layer names no Parameter that can be "
+            f"perturbed. Name them as class arguments: class {layer_type.__name__}(flipout.nn.Perturbed, "
+            f"{torch_type.__name__}, "
+            'default=("weight",)).'
         )
     _LAYERS[torch_type] = layer_type
 
@@ -94,7 +106,7 @@ def choose(model: nn.Module, where: Where | None) -> list[Choice]:
             choice.parameters.append(local)
     converted = [choice for choice in known.layers if choice.parameters]
     for choice in converted:
-        choice.layer_type.check_options(choice.layer, choice.label or type(choice.layer).__name__)
+        check_options(choice.layer_type, choice.layer, choice.label or type(choice.layer).__name__)
     return converted
 
 
@@ -116,7 +128,7 @@ def _known(model: nn.Module) -> _Known:
         layer_type = type(layer) if isinstance(layer, Perturbed) else _LAYERS.get(type(layer))
         if layer_type is None:
             continue
-        names = layer_type.perturbable(layer)
+        names = perturbable(layer_type, layer)
         known.names.update(f"{label}.{name}".lstrip(".") for name in names)
         if layer in seen:
             continue
@@ -126,10 +138,10 @@ def _known(model: nn.Module) -> _Known:
         for name in names:
             parameter = attrgetter(name)(layer)
             known.users.setdefault(id(parameter), []).append((choice, name))
-            if isinstance(layer, Perturbed) and name in layer.plan.distributions:
+            if isinstance(layer, Perturbed) and name in layer.flipout.distributions:
                 known.taken.add(id(parameter))
-                known.extra.update(id(attrgetter(own)(layer)) for own in layer.names_beside(name))
-            elif layer_type.chosen_by_default(name):
+                known.extra.update(id(attrgetter(own)(layer)) for own in companion_names(layer, name))
+            elif is_default(layer_type, name):
                 known.default.add(id(parameter))
     return known
 
@@ -142,7 +154,11 @@ def _refuse_computed(model: nn.Module, where: Where | None) -> None:
         if not bases or isinstance(layer, Perturbed):
             continue
         layer_type = _LAYERS[bases[0]]
-        wanted = layer_type.default if where is None else layer_type.default + layer_type.optional
+        wanted = (
+            layer_type._declared.default
+            if where is None
+            else layer_type._declared.default + layer_type._declared.optional
+        )
         for name in (n for n in _attributes(layer) if any(re.fullmatch(pattern, n) for pattern in wanted)):
             owner, _, local = name.rpartition(".")
             module, own, full = layer.get_submodule(owner), own_parameter(layer, name), f"{label}.{name}".lstrip(".")

@@ -86,7 +86,7 @@ def test_a_layer_under_two_parents_is_one_layer():
     with flipout.hold(model):
         assert torch.equal(model.left[0](x := torch.randn(3, 4)), model.right[1](x))
     other: Any = flipout.perturb(Shared(), GAUSSIAN, where="right.1.weight")
-    assert set(other.left[0].plan.distributions) == {"weight"}
+    assert set(other.left[0].flipout.distributions) == {"weight"}
 
 
 def test_hooks_are_kept():
@@ -109,8 +109,8 @@ def test_composition_of_two_calls():
         "",
     ]
     assert len(model._forward_pre_hooks) == 1
-    assert isinstance(model[0].plan.scheme, flipout.Flipout)
-    assert isinstance(model[2].plan.scheme, flipout.Independent)
+    assert isinstance(model[0].flipout.scheme, flipout.Flipout)
+    assert isinstance(model[2].flipout.scheme, flipout.Independent)
 
 
 def test_a_second_call_may_add_parameters_to_a_layer_but_not_change_its_scheme():
@@ -122,7 +122,7 @@ def test_a_second_call_may_add_parameters_to_a_layer_but_not_change_its_scheme()
         flipout.perturb(model, GAUSSIAN, where="*.bias", batch_dim=1)
     assert same_state(before, state(model))
     flipout.perturb(model, flipout.MeanField(), where="*.bias")
-    assert set(model[0].plan.distributions) == {"weight", "bias"}
+    assert set(model[0].flipout.distributions) == {"weight", "bias"}
     model(torch.randn(3, 4)).sum().backward()
     assert model[0].bias_rho.grad is not None
 
@@ -142,8 +142,10 @@ def test_a_parent_takes_over_the_root_of_its_child():
     flipout.perturb(parent, GAUSSIAN)
     assert not child._forward_pre_hooks
     assert len(parent._forward_pre_hooks) == 1
-    assert child.tower.plan.label == "child.tower"
-    assert {root for m in (child.tower, parent["head"]) for root, _ in m.plan.roots} == {child.tower.plan.roots[0][0]}
+    assert child.tower.flipout.label == "child.tower"
+    assert {root for m in (child.tower, parent["head"]) for root, _ in m.flipout.roots} == {
+        child.tower.flipout.roots[0][0]
+    }
 
 
 def test_a_child_perturbed_later_still_sees_the_parents_draw():
@@ -183,7 +185,7 @@ def test_layers_made_by_hand_are_adopted():
     model: Any = nn.Sequential(flipout.nn.Linear(4, 4, distribution=GAUSSIAN), nn.Linear(4, 4))
     flipout.perturb(model)
     assert type(model[1]) is nn.Linear
-    assert model[0].plan.label == "0"
+    assert model[0].flipout.label == "0"
     x = torch.randn(3, 4)
     assert not torch.equal(model(x), model(x))
 
@@ -240,9 +242,9 @@ def test_moving_after_conversion():
 def test_share_base_outlives_a_second_call():
     model = flipout.perturb(mlp(), GAUSSIAN, where="0.weight", share_base=True)
     flipout.perturb(model, GAUSSIAN, where="2.weight")
-    assert model[2].plan.roots[0][0].share_base
+    assert model[2].flipout.roots[0][0].share_base
     flipout.perturb(model, GAUSSIAN, where="2.bias", share_base=False)
-    assert not model[2].plan.roots[0][0].share_base
+    assert not model[2].flipout.roots[0][0].share_base
 
 
 def test_a_wrapped_model_gets_no_parameters_that_its_wrapper_does_not_know():

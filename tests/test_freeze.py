@@ -18,7 +18,7 @@ DISTRIBUTIONS = [flipout.Gaussian(0.3), flipout.MeanField(std=0.3)]
 def test_freeze_undoes_perturb(make, distribution):
     model = make()
     before = {
-        name: (type(m), [k for k in m.__dict__ if k != "plan"], len(m._forward_hooks), len(m._forward_pre_hooks))
+        name: (type(m), [k for k in m.__dict__ if k != "flipout"], len(m._forward_hooks), len(m._forward_pre_hooks))
         for name, m in model.named_modules()
     }
     values = {k: v.clone() for k, v in model.state_dict().items()}

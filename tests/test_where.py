@@ -27,14 +27,11 @@ class Custom(nn.Module):
         return x @ self.gain.T
 
 
-class PerturbedCustom(flipout.nn.Perturbed, Custom):
-    torch_type = Custom
-    default = ("gain",)
-
+class PerturbedCustom(flipout.nn.Perturbed, Custom, default=("gain",)):
     def forward(self, x: Tensor) -> Tensor:
-        if not self.noisy:
+        if not flipout.nn.is_noisy(self):
             return Custom.forward(self, x)
-        return self.perturbations(x, x.dtype).product(LinearOp(4, 3), x, "gain", None)
+        return flipout.nn.perturbations(self, x, x.dtype).product(LinearOp(4, 3), x, "gain", None)
 
 
 @pytest.mark.parametrize(

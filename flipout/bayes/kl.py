@@ -49,7 +49,7 @@ def with_priors(model: nn.Module) -> list[Posterior]:
 def one_draw(model: nn.Module) -> AbstractContextManager[None]:
     """The draw that a Monte Carlo KL and a forward pass have in common: the one that is held, else a fresh one."""
     sampled = [posterior.layer for posterior in posteriors(model) if isinstance(posterior.prior, Sampled)]
-    return nullcontext() if all(layer.plan.held is not None for layer in sampled) else hold(model)
+    return nullcontext() if all(layer.flipout.held is not None for layer in sampled) else hold(model)
 
 
 def _term(posterior: Posterior, samples: int) -> Tensor:

@@ -10,6 +10,7 @@ from ..distributions import LearnedDistribution
 from ..distributions.prior import Prior
 from ..errors import InvalidArgument, NotPerturbed, Unsupported
 from ..nn.base import Perturbed
+from ..nn.companions import companion_names, learned_companions, prior_numbers
 from ..nn.contexts import parameter_names, perturbed_layers
 from ..shards import Shard, held_here
 
@@ -51,18 +52,20 @@ class Posterior:
     def std(self) -> Tensor:
         """Of the mean's shape."""
         mean = self.mean
-        learned = {s: self._part(value).to(mean.dtype) for s, value in self.layer.learned_beside(self.local).items()}
+        learned = {
+            s: self._part(value).to(mean.dtype) for s, value in learned_companions(self.layer, self.local).items()
+        }
         return self.distribution.spread(mean, **learned).expand_as(mean)
 
     @property
     def prior_numbers(self) -> dict[str, Tensor]:
         mean = self.mean
-        return {name: self._part(value).to(mean) for name, value in self.layer.prior_numbers(self.local).items()}
+        return {name: self._part(value).to(mean) for name, value in prior_numbers(self.layer, self.local).items()}
 
     @property
     def quiet(self) -> Tensor | None:
         """True, broadcastable to the mean, where the Parameter is never perturbed; None for nowhere."""
-        row, parameter = self.layer.plan.quiet_rows.get(self.local), self.parameter
+        row, parameter = self.layer.flipout.quiet_rows.get(self.local), self.parameter
         if row is None:
             return None
         rows = torch.arange(parameter.shape[0], device=parameter.device)
@@ -77,7 +80,7 @@ def posteriors(model: nn.Module) -> list[Posterior]:
     layers, names = perturbed_layers(model, CONVERT), parameter_names(model)
     found: dict[int, Posterior] = {}
     for label, layer in layers.items():
-        for local, distribution in layer.plan.distributions.items():
+        for local, distribution in layer.flipout.distributions.items():
             if not isinstance(distribution, LearnedDistribution):
                 continue
             if not distribution.gaussian:
@@ -101,5 +104,5 @@ def posteriors(model: nn.Module) -> list[Posterior]:
 def _beside(posterior: Posterior) -> list[int]:
     """The Parameters beside it; buffers are copied when a model moves."""
     layer = posterior.layer
-    values = (attrgetter(own)(layer) for own in layer.names_beside(posterior.local))
+    values = (attrgetter(own)(layer) for own in companion_names(layer, posterior.local))
     return [id(value) for value in values if isinstance(value, nn.Parameter)]

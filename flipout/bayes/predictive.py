@@ -155,7 +155,7 @@ class _Fold:
         if isinstance(model, ELBO):
             raise InvalidArgument("predict(ELBO(…), x): expected the model, not its loss: predict(elbo.model, x).")
         layers = list(perturbed_layers(model, CONVERT).values())
-        noise = [distribution for layer in layers for distribution in layer.plan.distributions.values()]
+        noise = [distribution for layer in layers for distribution in layer.flipout.distributions.values()]
         if likelihood == "gaussian":
             raise InvalidArgument(
                 "predict(likelihood='gaussian'): how large is the noise? Give the likelihood that was trained, "

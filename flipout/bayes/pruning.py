@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..distributions import MeanField
 from ..errors import InvalidArgument, Unsupported
+from ..nn.companions import learned_companions
 from ..shards import GATHER, refuse_shards
 from . import figures
 from .posterior import Posterior, posteriors
@@ -73,7 +74,7 @@ def prune(model: nn.Module, fraction: float) -> Pruned:
     for posterior, some in zip(found, gone.split([len(ratio) for ratio in ratios]), strict=True):
         mask = some.view(posterior.parameter.shape).to(posterior.parameter.device)
         posterior.parameter[mask] = 0
-        posterior.layer.learned_beside(posterior.local)["rho"][mask] = _GONE
+        learned_companions(posterior.layer, posterior.local)["rho"][mask] = _GONE
     threshold = float(every[lowest[-1]]) if count else 0.0
     return Pruned(float(fraction), count, len(every), threshold)
 
@@ -105,4 +106,4 @@ def _ratio(posterior: Posterior) -> Tensor:
 
 
 def _tensors(posterior: Posterior) -> list[Tensor]:
-    return [posterior.parameter, *posterior.layer.learned_beside(posterior.local).values()]
+    return [posterior.parameter, *learned_companions(posterior.layer, posterior.local).values()]

@@ -75,7 +75,7 @@ class Population:
 
         @torch.no_grad()
         def members(*inputs: Any, **options: Any) -> Any:
-            if layer.plan.held is None or layer.plan.held.draw is not draw:
+            if layer.flipout.held is None or layer.flipout.held.draw is not draw:
                 raise InvalidInput(
                     "The members of population.formed() were called after its `with`, or inside of another one's: "
                     "their weights are there only inside of their own."

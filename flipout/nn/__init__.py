@@ -2,8 +2,10 @@
 
 from .attention import MultiheadAttention
 from .base import Perturbed
+from .call import is_noisy, perturbations
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .embedding import Embedding, EmbeddingBag
+from .inputs import compute_dtype, rows_back, rows_first
 from .linear import Linear
 from .norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
@@ -33,4 +35,12 @@ LAYERS: tuple[type[Perturbed], ...] = (
     BatchNorm3d,
 )
 
-__all__ = ["Perturbed", *(layer.__name__ for layer in LAYERS)]
+__all__ = [
+    "Perturbed",
+    "compute_dtype",
+    "is_noisy",
+    "perturbations",
+    "rows_back",
+    "rows_first",
+    *(layer.__name__ for layer in LAYERS),
+]

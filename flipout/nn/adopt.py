@@ -7,11 +7,12 @@ from typing import Any
 from torch import nn
 
 from ..errors import Unsupported
-from .base import Perturbed, no_effect, own_parameter
-from .beside import settle
+from .base import Perturbed, no_effect
 from .changed import check_shapes, refuse_computed, refuse_plain_readers, refuse_two_noises
 from .contexts import keys_in, parameter_names, perturbed_layers, refuse_reuse
 from .fast_path import leave_fast_path
+from .layers import own_parameter
+from .pending import settle
 from .plan import Keys, parameter_key
 from .root import Root
 from .structure import conversions
@@ -38,7 +39,7 @@ def adopt(model: nn.Module, first_names: dict[int, str], share_base: bool | None
         root.process_group = process_group
     outer = _outer_keys(layers.values(), first_names, _detached(root, model) | {root})
     for label, layer in layers.items():
-        plan = layer.plan
+        plan = layer.flipout
         plan.roots, plan.rooted, plan.label = [*outer[layer], (root, keys_in(first_names, layer))], True, label
         plan.seen, plan.quick, plan.alone = True, None, None
         _receive(layer, label, model)
@@ -61,14 +62,14 @@ def _outer_keys(
     layers: Iterable[Perturbed], first_names: dict[int, str], known: set[Root]
 ) -> dict[Perturbed, list[tuple[Root, Keys]]]:
     """For each layer, the roots around or beside this model, with keys for what became perturbed only now."""
-    before = {layer: _lasting(layer) if layer.plan.rooted else {} for layer in layers}
+    before = {layer: _lasting(layer) if layer.flipout.rooted else {} for layer in layers}
     roots = [root for root in dict.fromkeys(root for keys in before.values() for root in keys) if root not in known]
     made: dict[Perturbed, list[tuple[Root, Keys]]] = {layer: [] for layer in before}
     for root in roots:
         # The names of new Parameters in that root are not known here: any key that no other Parameter there has.
         tag = min(key for keys in before.values() for key in keys.get(root, {}).values())
         for layer, keys in before.items():
-            names = {name: first_names[id(attrgetter(name)(layer))] for name in layer.plan.distributions}
+            names = {name: first_names[id(attrgetter(name)(layer))] for name in layer.flipout.distributions}
             fresh = {name: parameter_key(f"{tag}/{full}") for name, full in names.items()}
             made[layer].append((root, fresh | keys.get(root, {})))
     return made
@@ -76,7 +77,7 @@ def _outer_keys(
 
 def _lasting(layer: Perturbed) -> dict[Root, Keys]:
     """The layer's roots, without those whose module is gone: of a layer that was copied out of its model."""
-    return {root: keys for root, keys in layer.plan.roots if not root.structure.is_gone}
+    return {root: keys for root, keys in layer.flipout.roots if not root.structure.is_gone}
 
 
 def _share_quiet_rows(layers: Iterable[Perturbed]) -> None:
@@ -84,13 +85,13 @@ def _share_quiet_rows(layers: Iterable[Perturbed]) -> None:
     rows: dict[int, int] = {}
     for layer in layers:
         padding = getattr(layer, "padding_idx", None)
-        if padding is not None and "weight" in layer.plan.distributions:
+        if padding is not None and "weight" in layer.flipout.distributions:
             rows[id(attrgetter("weight")(layer))] = padding
     for layer in layers:
-        for name in layer.plan.distributions:
+        for name in layer.flipout.distributions:
             row = rows.get(id(attrgetter(name)(layer)))
             if row is not None:
-                layer.plan.quiet_rows[name] = row
+                layer.flipout.quiet_rows[name] = row
 
 
 def check_layer(layer: Perturbed) -> None:
@@ -113,39 +114,42 @@ def follow_change(root: Root, module: nn.Module) -> None:
     layers = {label: layer for label, layer in module.named_modules() if isinstance(layer, Perturbed)}
     for layer in layers.values():
         refuse_computed(layer)
-    used = [own_parameter(layer, name) for layer in layers.values() for name in layer.plan.distributions]
+    used = [own_parameter(layer, name) for layer in layers.values() for name in layer.flipout.distributions]
     swapped = not all(isinstance(parameter, nn.Parameter) for parameter in used)
     if not swapped:
         check_shapes(layers.values())
         refuse_plain_readers(module, layers)
         refuse_two_noises(layers)
         refuse_reuse(
-            (label, layer, layer.plan.distributions, layer.plan.converted_scheme) for label, layer in layers.items()
+            (label, layer, layer.flipout.distributions, layer.flipout.converted_scheme)
+            for label, layer in layers.items()
         )
     for layer in layers.values():
         settle(layer, module)
     names, changed = parameter_names(module), dict[str, Keys]()
     for label, layer in layers.items():
-        before = dict(layer.plan.roots).get(root)
+        before = dict(layer.flipout.roots).get(root)
         keys = before if before is not None and swapped else keys_in(names, layer)
         if keys != before:
             changed[label] = keys
     if changed:
         _refuse_inside_contexts(layers, next(iter(changed)))
-    inner = _detached(root, module) if any(root not in dict(layer.plan.roots) for layer in layers.values()) else set()
+    inner = (
+        _detached(root, module) if any(root not in dict(layer.flipout.roots) for layer in layers.values()) else set()
+    )
     for label, keys in changed.items():
         _join(layers[label], label, root, keys, module, inner)
     if changed:
         _share_quiet_rows(layers.values())
     for label, layer in layers.items():
-        layer.plan.seen = True
-        if layer.plan.roots[-1][0] is root:
-            layer.plan.label = label
+        layer.flipout.seen = True
+        if layer.flipout.roots[-1][0] is root:
+            layer.flipout.label = label
     if not swapped:
         root.structure.record(module, same_keys=not changed)
         root.forget_roster()
         for layer in layers.values():
-            layer.plan.quick = layer.plan.alone = None
+            layer.flipout.quick = layer.flipout.alone = None
 
 
 def _detached(root: Root, model: nn.Module) -> set[Root]:
@@ -158,7 +162,7 @@ def _detached(root: Root, model: nn.Module) -> set[Root]:
 
 def _join(layer: Perturbed, label: str, root: Root, keys: Keys, module: nn.Module, inner: set[Root]) -> None:
     """Make this root the layer's own in place of the inner ones, or renew its keys."""
-    plan, roots = layer.plan, _lasting(layer) if layer.plan.rooted else {}
+    plan, roots = layer.flipout, _lasting(layer) if layer.flipout.rooted else {}
     before = roots.get(root, {})
     for name in plan.distributions:
         if keys[name] != before.get(name):
@@ -175,7 +179,7 @@ def _join(layer: Perturbed, label: str, root: Root, keys: Keys, module: nn.Modul
 
 def _refuse_inside_contexts(layers: dict[str, Perturbed], label: str) -> None:
     """A context has the layers and keys of the moment that it was opened."""
-    if any(layer.plan.opened for layer in layers.values()):
+    if any(layer.flipout.opened for layer in layers.values()):
         raise Unsupported(
             f"{label or 'The model'}: put in, tied or untied inside of `hold`, `sampling` or `using`, which keeps to "
             "the layers that it was opened on. Change the model first, then open it."

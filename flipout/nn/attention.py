@@ -10,23 +10,27 @@ from ..errors import InvalidInput
 from ..ops.linear import Linear
 from ..perturbation import Part
 from .base import Perturbed
-from .beside import reset_beside
-from .perturbations import Perturbations
+from .call import is_noisy, perturbations
+from .companions import reset_companions
+from .inputs import compute_dtype, not_a_tensor, rows_back
+from .layers import label_of
+from .parameters import Perturbations
 
 
-class MultiheadAttention(Perturbed, nn.MultiheadAttention):
+class MultiheadAttention(
+    Perturbed,
+    nn.MultiheadAttention,
+    default=("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"),
+    optional=("in_proj_bias", "out_proj.bias"),
+    vectors=("in_proj_bias", "out_proj.bias"),
+    fixed_layout="that of batch_first",
+):
     """`torch.nn.MultiheadAttention` of (time, N, width), or (N, time, width) where `batch_first`."""
-
-    torch_type = nn.MultiheadAttention
-    default = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight")
-    optional = ("in_proj_bias", "out_proj.bias")
-    vectors = ("in_proj_bias", "out_proj.bias")
-    fixed_layout = "that of batch_first"
 
     def _reset_parameters(self) -> None:
         super()._reset_parameters()
-        if "plan" in self.__dict__:  # torch's own __init__ calls it before there is any noise
-            reset_beside(self)
+        if "flipout" in self.__dict__:  # torch's own __init__ calls it before there is any noise
+            reset_companions(self)
 
     def forward(
         self,
@@ -39,13 +43,13 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        if not self.noisy:
+        if not is_noisy(self):
             return nn.MultiheadAttention.forward(
                 self, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )
         if is_causal and attn_mask is None:
             raise InvalidInput(
-                f"{self.label}: is_causal=True is only a hint about attn_mask; give the mask itself too."
+                f"{label_of(self)}: is_causal=True is only a hint about attn_mask; give the mask itself too."
             )
         self._check(query, key, value)
         batched, batch_dim = query.dim() == 3, 0 if self.batch_first else 1
@@ -57,7 +61,7 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
             key_padding_mask = key_padding_mask.unsqueeze(0)
 
         first = self.in_proj_weight if self._qkv_same_embed_dim else self.q_proj_weight
-        noise = self.perturbations(q, self.compute_dtype(query, first))
+        noise = perturbations(self, q, compute_dtype(self, query, first))
         q, k, v = self._project(noise, q, k, v)
         mask = self._mask(attn_mask, key_padding_mask, q, k)
         k, v, mask = self._extend(k, v, mask)
@@ -75,23 +79,23 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
         y = self._output(noise, y.transpose(1, 2).flatten(2))
         if not batched:
             return y.squeeze(0), None if weights is None else weights.squeeze(0)
-        return self.rows_back(y, batch_dim), weights
+        return rows_back(y, batch_dim), weights
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         for name, t, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             if not isinstance(t, Tensor):
-                raise self.no_tensor(t, name)
+                raise not_a_tensor(self, t, name)
             if t.dim() not in (2, 3) or t.dim() != query.dim() or t.shape[-1] != width:
                 raise InvalidInput(
-                    f"{self.label}: {name} of shape {tuple(t.shape)}; expected "
+                    f"{label_of(self)}: {name} of shape {tuple(t.shape)}; expected "
                     f"{'(N, L, ' if self.batch_first else '(L, N, '}{width}) or (L, {width}), "
                     "with the same number of dimensions as the query."
                 )
-            self.compute_dtype(t, self.out_proj.weight)
+            compute_dtype(self, t, self.out_proj.weight)
         batch = slice(0) if query.dim() == 2 else slice(0, 1) if self.batch_first else slice(1, 2)
         if key.shape[:-1] != value.shape[:-1] or key.shape[batch] != query.shape[batch]:
             raise InvalidInput(
-                f"{self.label}: query, key and value of shapes {tuple(query.shape)}, {tuple(key.shape)} and "
+                f"{label_of(self)}: query, key and value of shapes {tuple(query.shape)}, {tuple(key.shape)} and "
                 f"{tuple(value.shape)}; expected one batch size, in dimension {0 if self.batch_first else 1} as "
                 f"batch_first={self.batch_first} has it, and keys and values of one length. For "
                 f"{'(L, N, …)' if self.batch_first else '(N, L, …)'} make it with batch_first={not self.batch_first}."
@@ -130,14 +134,14 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
             wide = attn_mask.dim() == 3
             if attn_mask.shape != ((rows * self.num_heads, length, source) if wide else (length, source)):
                 raise InvalidInput(
-                    f"{self.label}: attn_mask of shape {tuple(attn_mask.shape)}; expected ({length}, {source}) or "
+                    f"{label_of(self)}: attn_mask of shape {tuple(attn_mask.shape)}; expected ({length}, {source}) or "
                     f"({rows * self.num_heads}, {length}, {source})."
                 )
             merged = self._additive(attn_mask.unflatten(0, (rows, -1)) if wide else attn_mask, q.dtype)
         if padding is not None:
             if padding.shape != (rows, source):
                 raise InvalidInput(
-                    f"{self.label}: key_padding_mask of shape {tuple(padding.shape)}; expected ({rows}, {source})."
+                    f"{label_of(self)}: key_padding_mask of shape {tuple(padding.shape)}; expected ({rows}, {source})."
                 )
             hidden = self._additive(padding, q.dtype).view(rows, 1, 1, source)
             merged = hidden if merged is None else merged + hidden
@@ -147,7 +151,7 @@ class MultiheadAttention(Perturbed, nn.MultiheadAttention):
         if mask.dtype == torch.bool:
             return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf)
         if not mask.is_floating_point():
-            raise InvalidInput(f"{self.label}: a mask of dtype {mask.dtype}; expected bool (True hides) or floats.")
+            raise InvalidInput(f"{label_of(self)}: a mask of dtype {mask.dtype}; expected bool (True hides) or floats.")
         return mask.to(dtype)
 
     def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -8,22 +8,25 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 from ..errors import InvalidArgument, Unsupported
-from .base import Perturbed, own_parameter
+from .base import Perturbed
+from .companions import companion_names
+from .layers import label_of, own_parameter
 
 
 def refuse_computed(layer: Perturbed) -> None:
     """Refuse a perturbed weight that is computed: its mean would lose its noise, or have it under the wrong spread."""
-    for name in layer.plan.distributions:
+    for name in layer.flipout.distributions:
         owner, _, local = name.rpartition(".")
         module = layer.get_submodule(owner)
         # FullyShardedDataParallel (the first one) puts views of its flat Parameter in place of Parameters.
         if local in module._parameters or getattr(module, "_is_fsdp_managed_module", False):
             continue
-        label = layer.plan.label or "layer"
-        what, fix = _computed_by(module, local, f"model.{label}" if layer.plan.label else label)
+        label = layer.flipout.label or "layer"
+        what, fix = _computed_by(module, local, f"model.{label}" if layer.flipout.label else label)
         raise Unsupported(
-            f"{layer.label}: its {name} is perturbed, but was {what} since: it is computed, not a Parameter. {fix} A "
-            "weight that is to be computed stays plain: leave it out with `where` of flipout.perturb(model, …)."
+            f"{label_of(layer)}: its {name} is perturbed, but was {what} since: it is computed, not a Parameter. "
+            f"{fix} A weight that is to be computed stays plain: leave it out with `where` of flipout.perturb(model, "
+            f"…)."
         )
 
 
@@ -48,7 +51,7 @@ def refuse_plain_readers(model: nn.Module, layers: dict[str, Perturbed]) -> None
     perturbed: dict[int, str] = {}
     readers: set[tuple[nn.Module, str]] = set()
     for label, layer in layers.items():
-        for name in layer.plan.distributions:
+        for name in layer.flipout.distributions:
             owner, _, local = name.rpartition(".")
             readers.add((layer.get_submodule(owner), local))
             perturbed.setdefault(id(own_parameter(layer, name)), f"{label}.{name}".lstrip("."))
@@ -67,20 +70,20 @@ def refuse_two_noises(layers: dict[str, Perturbed]) -> None:
     """Refuse layers that share a Parameter but not its noise: its spread, its scheme, or what is learned beside it."""
     users: dict[int, tuple[str, Perturbed, str]] = {}
     for label, layer in layers.items():
-        for name in layer.plan.distributions:
+        for name in layer.flipout.distributions:
             full = f"{label}.{name}".lstrip(".")
             first, other, local = users.setdefault(id(own_parameter(layer, name)), (full, layer, name))
             if other is layer and local == name:
                 continue
             both = [(other, local), (layer, name)]
-            noises = [(each.plan.distributions[own], each.plan.converted_scheme) for each, own in both]
+            noises = [(each.flipout.distributions[own], each.flipout.converted_scheme) for each, own in both]
             if not all(map(_same, *noises)):
                 said = " and ".join(f"{distribution} ({scheme.name})" for distribution, scheme in noises)
                 raise Unsupported(
                     f"{first} and {full} are one Parameter with two noises, {said}. Tie the weights before "
                     "flipout.perturb(model, …)."
                 )
-            pairs = zip(other.names_beside(local), layer.names_beside(name), strict=True)
+            pairs = zip(companion_names(other, local), companion_names(layer, name), strict=True)
             for theirs, ours in pairs:
                 one, two = own_parameter(other, theirs), own_parameter(layer, ours)
                 if one is not two:
@@ -107,15 +110,15 @@ def _same(one: Any, other: Any) -> bool:
 def check_shapes(layers: Iterable[Perturbed]) -> None:
     """Refuse a replaced Parameter that no longer fits what was learned beside it."""
     for layer in layers:
-        for name in layer.plan.learned:
+        for name in layer.flipout.learned:
             parameter = own_parameter(layer, name)
-            for own in layer.names_beside(name):
+            for own in companion_names(layer, name):
                 value = own_parameter(layer, own)
                 if parameter is None or value is None or value.dim() != parameter.dim():
                     continue
                 if any(size not in (1, whole) for size, whole in zip(value.shape, parameter.shape, strict=True)):
                     raise Unsupported(
-                        f"{layer.label}: its {name} has shape {tuple(parameter.shape)} now, but its {own} is of shape "
-                        f"{tuple(value.shape)}. flipout.freeze(model) before a Parameter of another shape is put in, "
-                        "then flipout.perturb(model, …) again."
+                        f"{label_of(layer)}: its {name} has shape {tuple(parameter.shape)} now, but its {own} is of "
+                        f"shape {tuple(value.shape)}. flipout.freeze(model) before a Parameter of another shape is "
+                        "put in, then flipout.perturb(model, …) again."
                     )

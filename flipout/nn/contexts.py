@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from ..draw import Draw, from_seed
 from ..errors import NoExampleWeights, NotPerturbed, Unsupported, WeightReused
 from ..schemes import LocalReparam, Scheme, scheme_of
-from .base import Perturbed, check_module
-from .perturbations import Perturbations
+from .base import Perturbed
+from .checks import check_module
+from .declaration import check_scheme, perturbable, sign_groups
+from .layers import label_of
+from .parameters import Perturbations
 from .plan import Keys, Plan, parameter_key
 from .root import Root
 from .roster import LayerRoster, roster_of
@@ -38,18 +41,18 @@ def parameter_names(model: nn.Module) -> dict[int, str]:
 
 def keys_in(model_names: dict[int, str], layer: Perturbed) -> Keys:
     """What a layer's signs are keyed by in a model whose Parameters have these names."""
-    return {name: parameter_key(model_names[id(attrgetter(name)(layer))]) for name in layer.plan.distributions}
+    return {name: parameter_key(model_names[id(attrgetter(name)(layer))]) for name in layer.flipout.distributions}
 
 
 def _keys_of_all(model: nn.Module, layers: Iterable[Perturbed]) -> tuple[Root, dict[Plan, Keys]]:
     """The root that all layers have in common, and its keys; else the model at hand stands in for one."""
-    plans = [layer.plan for layer in layers]
+    plans = [layer.flipout for layer in layers]
     for root, _ in plans[0].roots:
         keys = {plan: keys for plan in plans if plan.rooted for own, keys in plan.roots if own is root}
         if len(keys) == len(plans):
             return root, keys
     names = parameter_names(model)
-    return plans[0].roots[-1][0], {layer.plan: keys_in(names, layer) for layer in layers}
+    return plans[0].roots[-1][0], {layer.flipout: keys_in(names, layer) for layer in layers}
 
 
 @contextmanager
@@ -90,7 +93,7 @@ def _roster(model: nn.Module, root: Root, layers: dict[str, Perturbed], keys: di
     known = root.roster
     if known is not None and known.lists(keys) and all((root, own) in plan.roots for plan, own in keys.items()):
         return known
-    made = roster_of(model, ((layer, keys[layer.plan]) for layer in layers.values()))
+    made = roster_of(model, ((layer, keys[layer.flipout]) for layer in layers.values()))
     if root.structure.module is not None and root.structure.module() is model:
         root.roster, made.is_lasting = made, True
     return made
@@ -99,7 +102,7 @@ def _roster(model: nn.Module, root: Root, layers: dict[str, Perturbed], keys: di
 @contextmanager
 def sampling(model: nn.Module) -> Iterator[None]:
     """Draw in eval mode too: BatchNorm and Dropout stay as they are, only the weights vary."""
-    with _opened([layer.plan for layer in perturbed_layers(model).values()]):
+    with _opened([layer.flipout for layer in perturbed_layers(model).values()]):
         yield
 
 
@@ -109,9 +112,9 @@ def using(model: nn.Module, *, scheme: str | Scheme) -> Iterator[None]:
     layers = perturbed_layers(model)
     chosen = scheme_of(scheme)
     for name, layer in layers.items():
-        layer.check_scheme(chosen, layer.plan.distributions, layer.plan.label or name)
-    refuse_reuse((name, layer, layer.plan.distributions, chosen) for name, layer in layers.items())
-    with _opened([layer.plan for layer in layers.values()], scheme=chosen):
+        check_scheme(type(layer), chosen, layer.flipout.distributions, layer.flipout.label or name)
+    refuse_reuse((name, layer, layer.flipout.distributions, chosen) for name, layer in layers.items())
+    with _opened([layer.flipout for layer in layers.values()], scheme=chosen):
         yield
 
 
@@ -165,18 +168,18 @@ def in_eval(model: nn.Module) -> Iterator[None]:
 
 
 def held_draw(layer: Perturbed) -> tuple[Draw, Keys]:
-    held = layer.plan.held
+    held = layer.flipout.held
     if held is None or held.draw is None or held.keys is None:
         raise NoExampleWeights(
-            f"{layer.label}: no draw is held. Ask inside of `with flipout.hold(model):`, of "
+            f"{label_of(layer)}: no draw is held. Ask inside of `with flipout.hold(model):`, of "
             "that model itself: a copy holds none."
         )
-    return held.draw, held.keys[layer.plan]
+    return held.draw, held.keys[layer.flipout]
 
 
 def counted(model: nn.Module) -> int | None:
     """How many examples the draw of the last forward pass had, or the held one; None where nobody counted them."""
-    plan = next(iter(perturbed_layers(model).values())).plan
+    plan = next(iter(perturbed_layers(model).values())).flipout
     if plan.held is not None and plan.held.draw is not None:
         return plan.held.draw.examples
     return next((root.running.examples for root, _ in plan.roots if root.running.examples is not None), None)
@@ -192,7 +195,7 @@ def example_weights(layer: nn.Module) -> dict[str, Tensor]:
     draw, keys = held_draw(layer)
     if draw.examples is None:
         raise NoExampleWeights(
-            f"{layer.label}: the number of examples is not known yet. Call the model first, inside of hold."
+            f"{label_of(layer)}: the number of examples is not known yet. Call the model first, inside of hold."
         )
     return weights_of(layer, draw, keys)
 
@@ -200,13 +203,13 @@ def example_weights(layer: nn.Module) -> dict[str, Tensor]:
 def weights_of(layer: Perturbed, draw: Draw, keys: Keys, example: int | None = None) -> dict[str, Tensor]:
     """The weights of all examples of the draw, or of one."""
     weights = {}
-    for name in layer.perturbable(layer):
+    for name in perturbable(type(layer), layer):
         parameter = attrgetter(name)(layer)
-        noise = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.plan.scheme)
+        noise = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.flipout.scheme)
         count = 1 if example is not None else draw.examples or 0
         if name in noise:
             p = noise.under(name, draw.offset + example, 1) if example is not None else noise[name]
-            weights[name] = layer.plan.scheme.weights(p, layer.groups_of(name))
+            weights[name] = layer.flipout.scheme.weights(p, sign_groups(layer, name))
         else:
             weights[name] = parameter.expand(count, *parameter.shape)
     return weights
@@ -218,9 +221,9 @@ def weighted_sums(model: nn.Module, coefficients: Tensor) -> Iterator[tuple[nn.P
     for layer in perturbed_layers(model).values():
         draw, keys = held_draw(layer)
         draw.count(len(coefficients) * draw.rows, f"{len(coefficients)} coefficients")
-        for name in layer.plan.distributions:
+        for name in layer.flipout.distributions:
             parameter = attrgetter(name)(layer)
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                p = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.plan.scheme)[name]
-                yield parameter, layer.plan.scheme.weighted(p, layer.groups_of(name), coefficients)
+                p = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.flipout.scheme)[name]
+                yield parameter, layer.flipout.scheme.weighted(p, sign_groups(layer, name), coefficients)

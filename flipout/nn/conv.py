@@ -7,51 +7,48 @@ from torch import Tensor, nn
 
 from ..errors import InvalidInput
 from ..ops.conv import Conv
+from . import quick
 from .base import Perturbed
-from .quick import remember
+from .call import is_noisy, perturbations
+from .inputs import compute_dtype, not_a_tensor
+from .layers import label_of
 
 
-class _Convolution(Perturbed):
+class _Convolution(Perturbed, default=("weight",), optional=("bias",), fixed_layout="(N, C, …)"):
     """Every pixel of an example sees that example's kernel."""
 
-    default = ("weight",)
-    optional = ("bias",)
-    fixed_layout = "(N, C, …)"
-
-    def prepare(self, input: Tensor) -> tuple[Tensor, bool]:
+    def _prepare(self, input: Tensor) -> tuple[Tensor, bool]:
         """The input with a batch dimension, and whether it came with one."""
         layer: Any = self
         spatial = len(layer.kernel_size)
         if not isinstance(input, Tensor):
-            raise self.no_tensor(input)
+            raise not_a_tensor(self, input)
         if input.dim() not in (spatial + 1, spatial + 2) or input.shape[-spatial - 1] != layer.in_channels:
             raise InvalidInput(
-                f"{self.label}: input of shape {tuple(input.shape)}; expected (N, {layer.in_channels}, …) with "
+                f"{label_of(self)}: input of shape {tuple(input.shape)}; expected (N, {layer.in_channels}, …) with "
                 f"{spatial} spatial dimension(s), or the same without N."
             )
         batched = input.dim() == spatial + 2
         return input if batched else input.unsqueeze(0), batched
 
-    def convolve(self, op: Conv, x: Tensor, batched: bool) -> Tensor:
+    def _convolve(self, op: Conv, x: Tensor, batched: bool) -> Tensor:
         layer: Any = self
-        noise = self.perturbations(x, self.compute_dtype(x, layer.weight))
+        noise = perturbations(self, x, compute_dtype(self, x, layer.weight))
         y = noise.affine(op, x)
         if noise.made is not None and batched and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
-            remember(self, noise, op, x, y)
+            quick.remember(self, noise, op, x, y)
         return y if batched else y.squeeze(0)
 
 
-class _Conv(_Convolution):
-    quick_options = ("stride", "padding", "dilation", "groups", "padding_mode")
-
+class _Conv(_Convolution, remembered_options=("stride", "padding", "dilation", "groups", "padding_mode")):
     def forward(self, input: Tensor) -> Tensor:
         layer: Any = self
-        y = self.quickly(input)
+        y = quick.call(self, input)
         if y is not None:
             return y
-        if not self.noisy:
+        if not is_noisy(self):
             return super().forward(input)
-        x, batched = self.prepare(input)
+        x, batched = self._prepare(input)
         padding = layer.padding
         pads: list[int] = layer._reversed_padding_repeated_twice
         if layer.padding_mode != "zeros" or (padding == "same" and pads[::2] != pads[1::2]):
@@ -60,15 +57,15 @@ class _Conv(_Convolution):
         elif isinstance(padding, str):
             padding = tuple(pads[::2][::-1])
         op = Conv(layer.in_channels, layer.out_channels, layer.stride, padding, layer.dilation, layer.groups)
-        return self.convolve(op, x, batched)
+        return self._convolve(op, x, batched)
 
 
 class _ConvTranspose(_Convolution):
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         layer: Any = self
-        if not self.noisy:
+        if not is_noisy(self):
             return super().forward(input, output_size)  # pyright: ignore[reportCallIssue]
-        x, batched = self.prepare(input)
+        x, batched = self._prepare(input)
         spatial = len(layer.kernel_size)
         output_padding = layer._output_padding(
             input, output_size, layer.stride, layer.padding, layer.kernel_size, spatial, layer.dilation
@@ -83,40 +80,28 @@ class _ConvTranspose(_Convolution):
             transposed=True,
             output_padding=tuple(output_padding),
         )
-        return self.convolve(op, x, batched)
+        return self._convolve(op, x, batched)
 
 
 class Conv1d(_Conv, nn.Conv1d):
     """`torch.nn.Conv1d`: (N, in, L) → (N, out, L′); every position of example n sees its one kernel."""
 
-    torch_type = nn.Conv1d
-
 
 class Conv2d(_Conv, nn.Conv2d):
     """`torch.nn.Conv2d`: (N, in, H, W) → (N, out, H′, W′); every position of example n sees its one kernel."""
-
-    torch_type = nn.Conv2d
 
 
 class Conv3d(_Conv, nn.Conv3d):
     """`torch.nn.Conv3d`: (N, in, D, H, W) → (N, out, D′, H′, W′); every position of example n sees its one kernel."""
 
-    torch_type = nn.Conv3d
-
 
 class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
     """`torch.nn.ConvTranspose1d`: (N, in, L) → (N, out, L′); example n has one kernel."""
-
-    torch_type = nn.ConvTranspose1d
 
 
 class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
     """`torch.nn.ConvTranspose2d`: (N, in, H, W) → (N, out, H′, W′); example n has one kernel."""
 
-    torch_type = nn.ConvTranspose2d
-
 
 class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
     """`torch.nn.ConvTranspose3d`: (N, in, D, H, W) → (N, out, D′, H′, W′); example n has one kernel."""
-
-    torch_type = nn.ConvTranspose3d

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from .base import Perturbed
+from .layers import is_noisy_now, is_perturbed
 
 
 def _is_noisy_inside(module: nn.Module) -> bool:
-    return any(isinstance(layer, Perturbed) and layer.is_noisy() for layer in module.modules())
+    return any(is_perturbed(layer) and is_noisy_now(layer) for layer in module.modules())
 
 
 def _unless_noisy(name: str) -> property:

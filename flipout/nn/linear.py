@@ -4,36 +4,34 @@ from torch import Tensor, nn
 
 from ..errors import InvalidInput
 from ..ops.linear import Linear as LinearOp
+from . import quick
 from .base import Perturbed
-from .perturbations import parameter_of
-from .quick import remember
+from .call import is_noisy, perturbations
+from .inputs import compute_dtype, not_a_tensor, rows_back, rows_first
+from .layers import label_of, parameter_of
 
 
-class Linear(Perturbed, nn.Linear):
+class Linear(Perturbed, nn.Linear, default=("weight",), optional=("bias",)):
     """`torch.nn.Linear`, (N, …, in) → (N, …, out): an example has one weight (and bias, if named)."""
 
-    torch_type = nn.Linear
-    default = ("weight",)
-    optional = ("bias",)
-
     def forward(self, input: Tensor) -> Tensor:
-        y = self.quickly(input)
+        y = quick.call(self, input)
         if y is not None:
             return y
-        if not self.noisy:
+        if not is_noisy(self):
             return nn.Linear.forward(self, input)
         if not isinstance(input, Tensor):
-            raise self.no_tensor(input)
+            raise not_a_tensor(self, input)
         if input.dim() == 0 or input.shape[-1] != self.in_features:
             raise InvalidInput(
-                f"{self.label}: input of shape {tuple(input.shape)}; expected (…, {self.in_features}): its last "
+                f"{label_of(self)}: input of shape {tuple(input.shape)}; expected (…, {self.in_features}): its last "
                 f"dimension is in_features={self.in_features}."
             )
-        x, batch_dim = self.rows_first(input, 1)
+        x, batch_dim = rows_first(self, input, 1)
         weight = parameter_of(self, "weight")
-        noise = self.perturbations(x, self.compute_dtype(input, weight))
+        noise = perturbations(self, x, compute_dtype(self, input, weight))
         op = LinearOp(self.in_features, weight.shape[0])  # as torch, which follows a weight that was replaced
         y = noise.affine(op, x)
         if noise.made is not None and batch_dim == 0:
-            remember(self, noise, op, x, y)
-        return self.rows_back(y, batch_dim)
+            quick.remember(self, noise, op, x, y)
+        return rows_back(y, batch_dim)

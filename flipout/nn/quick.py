@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from ..draws.at_once import AtOnce
 from ..ops.base import Op, signs_beside
 from ..schemes import Flipout, Shared
+from .layers import label_of
 from .tape import this_thread
 
 if TYPE_CHECKING:
     from .base import Perturbed
-    from .perturbations import Perturbations
+    from .parameters import Perturbations
 
 _PLAIN = (nn.Parameter, Tensor)
 
@@ -42,17 +43,17 @@ class Quick:
     )
 
     def __init__(self, layer: "Perturbed", op: Op, x: Tensor, y: Tensor, key: int, root: Any) -> None:
-        self.op, self.key, self.root, self.label = op, key, root, layer.label
-        self.shape, self.dtype, self.scheme = x.shape, x.dtype, layer.plan.converted_scheme
-        self.distribution = layer.plan.distributions["weight"]
-        self.learned = tuple((suffix, f"weight_{suffix}") for suffix in layer.plan.learned.get("weight", ()))
+        self.op, self.key, self.root, self.label = op, key, root, label_of(layer)
+        self.shape, self.dtype, self.scheme = x.shape, x.dtype, layer.flipout.converted_scheme
+        self.distribution = layer.flipout.distributions["weight"]
+        self.learned = tuple((suffix, f"weight_{suffix}") for suffix in layer.flipout.learned.get("weight", ()))
         self.is_flipped = isinstance(self.scheme, Flipout)
-        self.options = tuple(getattr(layer, option) for option in layer.quick_options)
+        self.options = tuple(getattr(layer, option) for option in layer._declared.remembered_options)
         self.s_shape, self.r_shape = signs_beside(x, op.in_dim), signs_beside(y, op.out_dim)
 
     def __call__(self, layer: "Perturbed", x: Tensor) -> Tensor | None:
         """The output, or None where something is unusual."""
-        plan, draw = layer.plan, self.root.thread.running.draw
+        plan, draw = layer.flipout, self.root.thread.running.draw
         if draw is None or plan.opened or not layer.training or layer._is_replica:
             return None
         if type(x) not in _PLAIN or x.shape != self.shape or x.dtype != self.dtype or not x.is_cpu:
@@ -65,7 +66,9 @@ class Quick:
         elif draw.examples != self.shape[0] or draw.formed is not None:
             return None
         made = draw.at_once(self.dtype, self.scheme.group)
-        if made is None or (self.options and self.options != tuple(getattr(layer, o) for o in layer.quick_options)):
+        if made is None or (
+            self.options and self.options != tuple(getattr(layer, o) for o in layer._declared.remembered_options)
+        ):
             return None
         parameters = layer._parameters
         try:
@@ -94,9 +97,15 @@ class Quick:
         return torch.addcmul(op.apply(x, mean, bias), p, r)
 
 
+def call(layer: "Perturbed", x: Tensor) -> Tensor | None:
+    """Return the layer's output if a call like this one is remembered, else None."""
+    quick = layer.flipout.quick
+    return None if quick is None else quick(layer, x)
+
+
 def remember(layer: "Perturbed", noise: "Perturbations", op: Op, x: Tensor, y: Tensor) -> None:
     """Remember the call that was just made, if the next one like it can be made quickly."""
-    plan, made, draw = layer.plan, noise.made, noise.draw
+    plan, made, draw = layer.flipout, noise.made, noise.draw
     if made is None or "weight" not in noise.keys:
         return
     key, scheme = noise.keys["weight"], noise.scheme

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ..draw import Draw, fresh_seed
 from ..errors import AmbiguousReplay, Unsupported
+from .layers import is_perturbed, label_of, needs_root_draw
 from .roster import LayerRoster, keys_under, roster_of
 from .spans import Span, open_spans, recomputing
 from .structure import Structure, follow
@@ -168,7 +169,7 @@ class Root:
         held = any(span.draw is not None and any(root is self for root in span.roots) for span in open_spans())
         if module.training and not held and not self.running.in_backward:
             return True
-        return any(getattr(layer, "free", False) for layer in module.modules())
+        return any(is_perturbed(layer) and needs_root_draw(layer) for layer in module.modules())
 
     def _finish(self) -> None:
         running = self.running
@@ -192,7 +193,7 @@ class Root:
         if again:
             return next((span.draw for span in self.earlier() if span.keys is None), None)
         if self.callers and not torch.compiler.is_compiling():
-            self._refuse_other_threads(layer.label)
+            self._refuse_other_threads(label_of(layer))
         return None
 
     def _refuse_other_threads(self, label: str) -> None:

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from ..draws.at_once import Item, Roster
+from .declaration import sign_groups
+from .layers import is_perturbed
 
 if TYPE_CHECKING:
     from .root import Root
@@ -19,8 +21,7 @@ def keys_under(root: "Root", module: nn.Module) -> list[tuple[Any, dict[str, int
     """The layers inside that take their draw from this root, with the keys of their Parameters."""
     found = []
     for layer in module.modules():
-        plan = getattr(layer, "plan", None)
-        for own, keys in getattr(plan, "roots", ()):
+        for own, keys in layer.flipout.roots if is_perturbed(layer) else ():
             if own is root:
                 found.append((layer, keys))
     return found
@@ -56,14 +57,14 @@ def roster_of(model: nn.Module, layers: Iterable[tuple[Any, dict[str, int]]]) ->
     """
     items, plans = [], []
     for layer, keys in layers:
-        plans.append(layer.plan)
-        for name, distribution in layer.plan.distributions.items():
-            shape, groups = tuple(attrgetter(name)(layer).shape), layer.groups_of(name)
+        plans.append(layer.flipout)
+        for name, distribution in layer.flipout.distributions.items():
+            shape, groups = tuple(attrgetter(name)(layer).shape), sign_groups(layer, name)
             over = ((0, math.prod(shape)),)
             if groups is not None:
                 # Without a shape yet: what is gathered while its layer runs.
                 over = ((0, shape[0]), (1, groups * shape[1])) if len(shape) > 1 else ()
             kind = getattr(type(distribution).noise, "kind", lambda _: None)(distribution)
-            items.append(Item(keys[name], shape, kind == "normal" and layer.noise_at_once, over))
+            items.append(Item(keys[name], shape, kind == "normal" and layer._declared.reads_all_noise, over))
     owners = ((module, name) for module in model.modules() for name, p in module._parameters.items() if p is not None)
     return LayerRoster(tuple(items), plans, *next(owners, (None, "")))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .layers import is_perturbed
+
 if TYPE_CHECKING:
     from .base import Perturbed
     from .root import Root
@@ -106,8 +108,10 @@ def follow(root: "Root", module: nn.Module) -> None:
 
         comptime(_look_while_tracing)
         for layer in module.modules():
-            plan = getattr(layer, "plan", None)
-            if plan is not None and not (plan.seen and plan.roots[-1][0].structure.is_placed):
+            if not is_perturbed(layer):
+                continue
+            plan = layer.flipout
+            if not (plan.seen and plan.roots[-1][0].structure.is_placed):
                 return  # never, after the look; but reading makes guards, and a later change fails one of them
     else:
         _look(root, module)
@@ -134,7 +138,7 @@ def follow_all(model: nn.Module, layers: Iterable["Perturbed"]) -> None:
 
     roots = {root: module for module in model.modules() for root in roots_on(module)}
     for layer in layers:
-        for root, _ in layer.plan.roots:
+        for root, _ in layer.flipout.roots:
             module = root.structure.module and root.structure.module()
             if module is not None:
                 roots.setdefault(root, module)
@@ -142,13 +146,13 @@ def follow_all(model: nn.Module, layers: Iterable["Perturbed"]) -> None:
         if not root.structure.is_gone:  # following another may end it
             follow(root, module)
     for layer in layers:
-        if not any(root in roots for root, _ in layer.plan.roots):
+        if not any(root in roots for root, _ in layer.flipout.roots):
             check_layer(layer)
 
 
 def look_alone(layer: "Perturbed") -> None:
     """Look at a layer that is called outside of every root, or has none."""
-    if layer.plan.pending or not all(name in layer._parameters for name in layer.plan.distributions):
+    if layer.flipout.pending or not all(name in layer._parameters for name in layer.flipout.distributions):
         from .adopt import check_layer
 
         check_layer(layer)

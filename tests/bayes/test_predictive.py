@@ -312,7 +312,7 @@ def test_the_model_is_put_back() -> None:
     with pytest.raises(errors.InvalidInput):
         predict(model, X[:, :3])
     assert (model.training, model[0].training, model[2].training) == (True, True, False)
-    assert model[0].plan.scheme == flipout.Flipout()
+    assert model[0].flipout.scheme == flipout.Flipout()
 
 
 def test_batch_norm_and_dropout_stay_in_eval() -> None:

@@ -112,7 +112,7 @@ def test_hold_ends_after_an_exception(model):
         raise KeyError
     assert not torch.equal(model(X), model(X))
     assert torch.equal(model.eval()(X), model(X))
-    assert isinstance(model[0].plan.scheme, flipout.Flipout)
+    assert isinstance(model[0].flipout.scheme, flipout.Flipout)
     assert torch.backends.mha.get_fastpath_enabled()
 
 
@@ -143,8 +143,8 @@ def test_using_shares_the_same_noise_in_another_way(model):
             model(X)
             shared = flipout.example_weights(model[0])["weight"] - model[0].weight
         with flipout.using(model, scheme=flipout.Flipout(group=1)):
-            assert model[0].plan.scheme == flipout.Flipout(group=1)
-        assert model[0].plan.scheme == flipout.Shared()
+            assert model[0].flipout.scheme == flipout.Flipout(group=1)
+        assert model[0].flipout.scheme == flipout.Shared()
     with flipout.hold(model, seed=1):
         model(X)
         flipped = flipout.example_weights(model[0])["weight"] - model[0].weight
@@ -157,7 +157,7 @@ def test_using_refuses_before_it_changes_anything():
         pass
     with pytest.raises(errors.InvalidArgument, match="scheme='nope'"), flipout.using(model, scheme="nope"):
         pass
-    assert model[0].plan.scheme == flipout.Shared()
+    assert model[0].flipout.scheme == flipout.Shared()
     tied = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     tied[1].weight = tied[0].weight
     flipout.perturb(tied, GAUSSIAN)

@@ -127,7 +127,7 @@ def by_hand(kind: Any, scheme: Any) -> nn.Module:
 
 
 def converted(kind: Any, scheme: Any) -> nn.Module:
-    plain = kind.torch_type(HEIGHT, 3, padding_idx=2)
+    plain = kind._plain_type(HEIGHT, 3, padding_idx=2)
     return flipout.perturb(plain, flipout.Gaussian(0.3), scheme=scheme, where="weight")
 
 

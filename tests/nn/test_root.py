@@ -150,7 +150,7 @@ def test_copies_are_equal_and_independent(make, distribution, how):
         torch.testing.assert_close(model(*inputs), other(*inputs))
     assert not {id(p) for p in model.parameters()} & {id(p) for p in other.parameters()}
     ours, theirs = (
-        {id(root) for m in both.modules() if isinstance(m, flipout.nn.Perturbed) for root, _ in m.plan.roots}
+        {id(root) for m in both.modules() if isinstance(m, flipout.nn.Perturbed) for root, _ in m.flipout.roots}
         for both in (model, other)
     )
     assert len(ours) == len(theirs) == 1
@@ -165,7 +165,7 @@ def test_copies_made_inside_contexts_start_outside_of_them():
         for made in (other, pickled):
             assert not torch.equal(made(X), made(X))
             assert torch.equal(made.eval()(X), made(X))
-            assert made[0].plan.scheme == flipout.Flipout()
+            assert made[0].flipout.scheme == flipout.Flipout()
         assert torch.equal(model(X), model(X))
 
 

@@ -99,7 +99,7 @@ def test_computed_weights_are_refused_until_that_is_undone(kind, use):
     biases = [model.fc1.bias, model.fc2.bias]
     with pytest.raises(errors.Unsupported, match=r"fc1 .*its weight is perturbed, but was .*not a Parameter\. \w+ it"):
         USES[use](model)
-    assert all(not any("bias" in name for name in layer.plan.distributions) for layer in (model.fc1, model.fc2))
+    assert all(not any("bias" in name for name in layer.flipout.distributions) for layer in (model.fc1, model.fc2))
     assert biases == [model.fc1.bias, model.fc2.bias]
     undone(model.fc1)
     check(model, converted_now(model, LEARNED))
@@ -295,7 +295,7 @@ def test_layers_put_in_replaced_or_taken_out(change, called):
         model(X)
     CHANGES[change](model)
     check(model, converted_now(model))
-    labels = {module.plan.label for module in model.modules() if isinstance(module, flipout.nn.Perturbed)}
+    labels = {module.flipout.label for module in model.modules() if isinstance(module, flipout.nn.Perturbed)}
     assert labels == {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
 
 
@@ -316,7 +316,7 @@ def test_a_copied_layer_alone_is_its_own_root():
     for _ in range(20):
         model.fc2 = copy.deepcopy(model.fc2)
         model(X)
-    assert len(model.fc2.plan.roots) == 1
+    assert len(model.fc2.flipout.roots) == 1
 
 
 def test_a_layer_of_two_models_sees_the_draw_of_the_one_that_runs():
@@ -378,7 +378,7 @@ def test_functional_call_keeps_keys_and_ties(distribution):
     untied = values | {"decoder.weight": values["embedding.weight"] + 1}
     torch.manual_seed(1)
     functional_call(model, untied, (TOKENS,), tie_weights=False)
-    keys = [plan.roots[0][1]["weight"] for plan in (model.embedding.plan, model.decoder.plan)]
+    keys = [plan.roots[0][1]["weight"] for plan in (model.embedding.flipout, model.decoder.flipout)]
     assert keys[0] == keys[1]
     check(model, converted_now(model, distribution, where="*.weight"), TOKENS)
 
@@ -400,7 +400,7 @@ def test_a_copied_root_inside_of_a_root():
     other = copy.deepcopy(outer)
     for each in (outer, other):
         flipout.perturb(each[0], GAUSSIAN, where="*.bias")
-        assert len(each[0][0].plan.roots) == 2
+        assert len(each[0][0].flipout.roots) == 2
         assert not torch.equal(each(X), each(X))
 
 
@@ -434,7 +434,7 @@ def test_looking_takes_no_python_call_per_layer():
     for depth in (2, 40):
         model: Any = flipout.perturb(nn.Sequential(*(nn.Linear(4, 4) for _ in range(depth))), GAUSSIAN)
         model(X)
-        structure = model[0].plan.roots[0][0].structure
+        structure = model[0].flipout.roots[0][0].structure
         calls = 0
 
         def count(frame: Any, event: str, arg: Any) -> None:

@@ -104,7 +104,7 @@ def test_a_weight_that_two_layers_use_is_refused() -> None:
     flipout.perturb(model, flipout.Gaussian(0.1))
     with pytest.raises(WeightReused), flipout.using(model, scheme=LRT):
         pass
-    assert model.encode.plan.scheme.name == "flipout"  # pyright: ignore
+    assert model.encode.flipout.scheme.name == "flipout"  # pyright: ignore
 
 
 def test_several_uses_of_a_weight_by_one_example_are_refused() -> None:

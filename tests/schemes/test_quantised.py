@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import flipout
 from flipout.errors import InvalidArgument, Unsupported
 from flipout.nn.contexts import held_draw
-from flipout.nn.perturbations import Perturbations
+from flipout.nn.parameters import Perturbations
 from tests.poison import poisoned
 
 FP8 = torch.float8_e4m3fn
@@ -41,7 +41,7 @@ def parts(own: flipout.nn.Linear, examples: int) -> tuple[Tensor, Tensor, Tensor
     """ΔŴ, r and s of the held draw."""
     draw, keys = held_draw(own)
     draw.count(examples, "test")
-    p = Perturbations(own, draw, keys, own.weight.dtype, own.plan.scheme)["weight"]
+    p = Perturbations(own, draw, keys, own.weight.dtype, own.flipout.scheme)["weight"]
     r, s = p.signs.over([(0, own.out_features), (1, own.in_features)], p.seed_of_signs(False), torch.float64)
     return p.delta().double(), r, s
 

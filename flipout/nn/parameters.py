@@ -16,20 +16,14 @@ from ..ops.base import Op, Straight
 from ..perturbation import Part, Perturbation
 from ..schemes.base import Product, Scheme, added
 from ..shards import sharded
+from .companions import learned_companions
+from .declaration import sign_groups
+from .layers import label_of, parameter_of
 from .plan import Keys
 from .spans import recomputing
 
 if TYPE_CHECKING:
     from .base import Perturbed
-
-
-def parameter_of(layer: nn.Module, name: str) -> Tensor:
-    """The Parameter of that (dotted) name, or what stands in for it."""
-    try:
-        parameter = layer._parameters[name]
-    except KeyError:
-        parameter = None
-    return attrgetter(name)(layer) if parameter is None else parameter
 
 
 class Perturbations:
@@ -48,7 +42,7 @@ class Perturbations:
     ) -> None:
         self.layer, self.draw, self.keys, self.dtype, self.scheme = layer, draw, keys, dtype, scheme
         self.made = made  # what was made at once for the whole draw
-        self.distributions = layer.plan.distributions
+        self.distributions = layer.flipout.distributions
 
     def __contains__(self, name: str) -> bool:
         return name in self.distributions
@@ -65,23 +59,23 @@ class Perturbations:
         if self.scheme.once and draw.uses is not None and not recomputing():
             if (p.key, part) in draw.uses:
                 raise WeightReused(
-                    f"{self.layer.label}: called twice in one forward pass. Local reparameterisation would sample its "
-                    f"{name} twice, which is never one weight per example. Use scheme='flipout'."
+                    f"{label_of(self.layer)}: called twice in one forward pass. Local reparameterisation would "
+                    f"sample its {name} twice, which is never one weight per example. Use scheme='flipout'."
                 )
             draw.uses.add((p.key, part))
         return replace(p, part=part) if part else p
 
     def under(self, name: str, first: int, examples: int) -> Perturbation:
         """A Parameter as the examples `first` onward see it."""
-        layer, plan = self.layer, self.layer.plan
+        layer, plan = self.layer, self.layer.flipout
         parameter, distribution = parameter_of(layer, name), self.distributions[name]
         if type(parameter) is not nn.Parameter and sharded(parameter):
             raise Unsupported(
-                f"{layer.label}: its {name} is a DTensor here. Under fully_shard, call the module that was sharded, or "
-                "unshard() it first; tensor-parallel weights (parallelize_module) cannot be perturbed yet: leave them "
-                "out with `where`."
+                f"{label_of(layer)}: its {name} is a DTensor here. Under fully_shard, call the module that was "
+                "sharded, or unshard() it first; tensor-parallel weights (parallelize_module) cannot be perturbed "
+                "yet: leave them out with `where`."
             )
-        learned = layer.learned_beside(name)
+        learned = learned_companions(layer, name)
         key, quiet = self.keys[name], plan.quiet_rows.get(name)
         about = (self.draw, key, first, examples, self.dtype)
         noise = None
@@ -147,10 +141,10 @@ class Perturbations:
 
     def formed(self, name: str) -> Tensor:
         """(examples, *shape): the Parameter that each example sees, made by the first of the calls that share it."""
-        kept, key = self.draw.formed, (self.keys[name], self.layer.groups_of(name), self.dtype)
+        kept, key = self.draw.formed, (self.keys[name], sign_groups(self.layer, name), self.dtype)
         assert kept is not None
         if key not in kept:
-            kept[key] = self.scheme.weights(self[name], self.layer.groups_of(name))
+            kept[key] = self.scheme.weights(self[name], sign_groups(self.layer, name))
         return kept[key]
 
     def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> Product:

@@ -1,0 +1,88 @@
+"""A call of a perturbed layer: whether it is noisy, and under which draw."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..draw import Draw, fresh_seed
+from ..errors import Unsupported
+from ..schemes import Scheme
+from .layers import is_noisy_now, label_of
+from .parameters import Perturbations
+from .plan import Keys
+from .roster import roster_of
+from .spans import recomputing
+from .structure import look_alone
+from .tape import decided, replaying
+
+if TYPE_CHECKING:
+    from .base import Perturbed
+
+
+def is_noisy(layer: "Perturbed") -> bool:
+    """Return True if the next call of the layer is perturbed: in training mode, or inside `sampling` or `hold`.
+
+    Raises:
+        Unsupported: The layer is a replica that `nn.DataParallel` made.
+    """
+    if layer._is_replica:
+        raise Unsupported("nn.DataParallel shares one draw between threads; use DistributedDataParallel instead.")
+    return decided(lambda: is_noisy_now(layer)) if replaying() else is_noisy_now(layer)
+
+
+def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturbations:
+    """Return the layer's Parameters under the draw that this call sees.
+
+    Args:
+        layer: The layer that is called.
+        x: Its input. Dimension 0 is the rows.
+        dtype: The dtype to compute in, usually `compute_dtype(layer, x, layer.weight)`.
+
+    Returns:
+        The Parameters of this call: `product` multiplies with one of them, `vector` returns a bias.
+
+    Raises:
+        ExampleCount: Another layer saw another number of examples in the same pass.
+    """
+    if replaying():
+        draw, keys, read, scheme = decided(lambda: _find_draw(layer, x.device))
+        if read is not None and recomputing():
+            fresh_seed(read)  # as the forward pass did here: whatever draws next has to find the same generator
+    else:
+        draw, keys, _, scheme = _find_draw(layer, x.device)
+    rows = x.shape[0]
+    if rows != draw.examples or draw.rows != 1:
+        draw.count(rows, label_of(layer))
+    if draw.seed.device != x.device:
+        draw = draw.to(x.device)
+    made = None if draw.roster is None or torch.compiler.is_compiling() else draw.at_once(dtype, scheme.group)
+    return Perturbations(layer, draw, keys, dtype, scheme, made)
+
+
+def _find_draw(layer: "Perturbed", device: torch.device) -> tuple[Draw, Keys, torch.device | None, Scheme]:
+    """Return the draw, the Parameters' keys, the device where a seed was read for this layer alone, and the scheme."""
+    plan = layer.flipout
+    if not (plan.opened or recomputing() or torch.compiler.is_compiling()):
+        for root, keys in plan.roots:  # the usual case, in few calls
+            draw = root.thread.running.draw
+            if draw is not None:
+                return draw, keys, None, plan.converted_scheme
+    held, scheme = plan.held, plan.scheme
+    if held is not None:
+        assert held.draw is not None
+        assert held.keys is not None
+        return held.draw, held.keys[plan], None, scheme
+    for root, keys in plan.roots:
+        draw = root.current(device, layer)
+        if draw is not None:
+            return draw, keys, None, scheme
+    look_alone(layer)
+    root, keys = plan.roots[-1]
+    draw = root.take(device)
+    if not torch.compiler.is_compiling():
+        if plan.alone is None:
+            plan.alone = roster_of(layer, [(layer, keys)])
+            plan.alone.is_lasting = True
+        draw.roster = plan.alone
+    return draw, keys, device, scheme
