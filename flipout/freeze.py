@@ -8,7 +8,7 @@ from torch import nn
 
 from .errors import InvalidArgument
 from .nn.companions import companion_names
-from .nn.contexts import held_draw, perturbed_layers, weights_of
+from .nn.contexts import held_pass, perturbed_layers, weights_of
 from .nn.fast_path import allow_fast_path
 from .nn.structure import conversions
 from .shards import GATHER, refuse_shards
@@ -33,13 +33,13 @@ def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
     if at == "draw":
         with torch.no_grad():
             for layer in layers.values():
-                draw, keys = held_draw(layer)
-                if draw.examples is not None and example >= draw.examples:
+                session, keys = held_pass(layer)
+                if session.examples is not None and example >= session.examples:
                     raise InvalidArgument(
-                        f"freeze(example={example}): the held draw has {draw.examples} examples, 0 to "
-                        f"{draw.examples - 1}."
+                        f"freeze(example={example}): the held draw has {session.examples} examples, 0 to "
+                        f"{session.examples - 1}."
                     )
-                seen = weights_of(layer, draw, keys, example)
+                seen = weights_of(layer, session, keys, example)
                 drawn += [(attrgetter(name)(layer), weight.squeeze(0)) for name, weight in seen.items()]
     conversions.count += 1
     for parameter, weight in drawn:

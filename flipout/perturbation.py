@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .distributions.base import Distribution, Scaled, sample
-from .draw import Draw
 from .draws.bits import transformed
+from .draws.draw import Draw
 from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from .draws.signs import sign_at, signs
 from .errors import AsymmetricDistribution

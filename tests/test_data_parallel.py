@@ -1,6 +1,7 @@
 """Two processes on loopback: ranks differ, or equal one process with the whole batch."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 import flipout
-from flipout.nn.contexts import held_draw
+from flipout.nn.contexts import held_pass
 from tests import draws
 from tests.networks import gradients, mlp
 from tests.ranks import spawned
@@ -145,7 +146,8 @@ def test_signs_that_two_ranks_have_in_common_leave_their_weights_independent(sch
 
     def noise(seed: torch.Tensor, rank: int, examples: int) -> torch.Tensor:
         with flipout.hold(layer, seed=seed):
-            held_draw(layer)[0].rank = rank
+            session, _ = held_pass(layer)
+            session.draw = replace(session.draw, rank=rank)
             layer(torch.zeros(examples, 2))
             return flipout.example_weights(layer)["weight"] - layer.weight
 

@@ -12,11 +12,11 @@ from scipy import stats
 from torch import Tensor, nn
 
 import flipout
-from flipout.draw import fresh_seed
 from flipout.draws import bits
 from flipout.draws import noise as noise_module
 from flipout.draws import signs as signs_module
 from flipout.draws.bits import wrap
+from flipout.draws.draw import fresh_seed
 from flipout.draws.noise import NOISE, OUTPUT_NOISE, Stream, stream_starts
 from flipout.draws.signs import sign_at, sign_masks, sign_words, unpack
 from flipout.nn.base import parameter_key

@@ -247,7 +247,7 @@ def test_sequences_at_the_papers_sizes_are_those_of_the_definition(count, steps,
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout"])
-def test_gradients_of_a_held_draw_in_eval_mode(scheme: str) -> None:
+def test_gradients_of_a_held_pass_in_eval_mode(scheme: str) -> None:
     """cuDNN itself refuses them there."""
     layer = flipout.perturb(nn.LSTM(6, 10, num_layers=2, dropout=0.5).cuda(), flipout.Gaussian(0.1), scheme=scheme)
     x = torch.randn(4, 3, 6, device="cuda")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flipout
-from flipout.draw import fresh_seed
+from flipout.draws.draw import fresh_seed
 from tests import draws
 from tests.statistics import assert_mean, assert_variance
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..distributions.prior import ClosedForm, Sampled
 from ..errors import NoPrior
-from ..nn.contexts import held_draw, hold
+from ..nn.contexts import held_pass, hold
 from ..perturbation import Perturbation
 from ..shards import Shard
 from ..whole import whole
@@ -81,7 +81,7 @@ def _totals(terms: dict[Posterior, Tensor]) -> dict[str, Tensor]:
 
 def _bases(posterior: Posterior, mean: Tensor, std: Tensor, count: int) -> Tensor:
     """(count, *shape): ΔŴ of the first bases of the held draw."""
-    draw, keys = held_draw(posterior.layer)
+    session, keys = held_pass(posterior.layer)
     key = keys[posterior.local]
-    p = Perturbation(mean, std, posterior.distribution, draw.to(mean.device), key, 0, 1, mean.dtype)
+    p = Perturbation(mean, std, posterior.distribution, session.draw.to(mean.device), key, 0, 1, mean.dtype)
     return p.deltas(0, count) if posterior.shard is None else p.shard_of_deltas(posterior.shard, count)

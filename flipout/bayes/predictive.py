@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..draw import fresh_seed, runs
 from ..draws.bits import transformed
+from ..draws.draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
-from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers, using
+from ..nn.contexts import held_pass, hold, in_eval, perturbed_layers, using
 from ..variance.student import t_quantile
 from ..whole import whole
 from .elbo import ELBO
@@ -230,7 +230,7 @@ class _Fold:
             else (sample * self.inputs + block.start, 1, self.group * self.inputs)
         )
         with hold(self.model, seed=self.seed, first=first, rows=each, group=group):
-            held_draw(self.layer)[0].count(rows, f"predict(batch_dim={dim})")
+            held_pass(self.layer)[0].count(rows, f"predict(batch_dim={dim})")
             made = self._through(parts, count)
         dim = self.out_dim
         if not isinstance(made, Tensor) or made.dim() <= dim or made.shape[dim] != rows:

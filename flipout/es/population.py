@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from ..draw import Draw
+from ..draws.passes import Pass
 from ..errors import ExampleCount, InvalidInput
-from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers
+from ..nn.contexts import held_pass, hold, in_eval, perturbed_layers
 
 
 def seed_of(seed: int, generation: int, what: str = "noise") -> int:
@@ -75,19 +75,19 @@ class Population:
 
         @torch.no_grad()
         def members(*inputs: Any, **options: Any) -> Any:
-            if layer.flipout.held is None or layer.flipout.held.draw is not draw:
+            if layer.flipout.held is None or layer.flipout.held.session is not session:
                 raise InvalidInput(
                     "The members of population.formed() were called after its `with`, or inside of another one's: "
                     "their weights are there only inside of their own."
                 )
             return self.model(*inputs, **options)
 
-        with self._held(1) as draw:
-            draw.formed = {}
+        with self._held(1) as session:
+            session.formed = {}
             yield members
 
     @contextmanager
-    def _held(self, rows: int) -> Iterator[Draw]:
+    def _held(self, rows: int) -> Iterator[Pass]:
         if self.now is not None and self.now() != self.generation:
             raise InvalidInput(
                 f"This population is of generation {self.generation}, and the strategy is at {self.now()}: `tell` has "
@@ -95,9 +95,9 @@ class Population:
             )
         noise, draws = seed_of(self.seed, self.generation), {"first": self.first, "rows": rows, "group": self.group}
         with in_eval(self.model), hold(self.model, noise, antithetic=self.antithetic, **draws):
-            draw, _ = held_draw(next(iter(perturbed_layers(self.model).values())))
-            draw.count(self.size * rows, f"a population of {self.size} members")
-            yield draw
+            session, _ = held_pass(next(iter(perturbed_layers(self.model).values())))
+            session.count(self.size * rows, f"a population of {self.size} members")
+            yield session
 
     def generator(self) -> torch.Generator:
         """The same numbers for every part of a generation, in any process: to choose its mini-batch with."""

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ..capture import capture
 from ..convert import perturb
 from ..distributions import Gaussian
-from ..draw import runs
+from ..draws.draw import runs
 from ..errors import AlreadyPerturbed, InvalidArgument, InvalidInput, NonFinite, RunError, UnknownParameter
 from ..freeze import freeze
 from ..nn.base import Perturbed

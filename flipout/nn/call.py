@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..draw import Draw, fresh_seed
+from ..draws.draw import fresh_seed
+from ..draws.passes import Pass
 from ..errors import Unsupported
 from ..schemes import Scheme
 from .layers import is_noisy_now, label_of
@@ -46,43 +47,43 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
         ExampleCount: Another layer saw another number of examples in the same pass.
     """
     if replaying():
-        draw, keys, read, scheme = decided(lambda: _find_draw(layer, x.device))
+        session, keys, read, scheme = decided(lambda: _find_pass(layer, x.device))
         if read is not None and recomputing():
             fresh_seed(read)  # as the forward pass did here: whatever draws next has to find the same generator
     else:
-        draw, keys, _, scheme = _find_draw(layer, x.device)
+        session, keys, _, scheme = _find_pass(layer, x.device)
     rows = x.shape[0]
-    if rows != draw.examples or draw.rows != 1:
-        draw.count(rows, label_of(layer))
-    if draw.seed.device != x.device:
-        draw = draw.to(x.device)
-    made = None if draw.roster is None or torch.compiler.is_compiling() else draw.at_once(dtype, scheme.group)
-    return Perturbations(layer, draw, keys, dtype, scheme, made)
+    if rows != session.examples or session.draw.rows != 1:
+        session.count(rows, label_of(layer))
+    if session.draw.seed.device != x.device:
+        session = session.to(x.device)
+    made = None if session.roster is None or torch.compiler.is_compiling() else session.at_once(dtype, scheme.group)
+    return Perturbations(layer, session, keys, dtype, scheme, made)
 
 
-def _find_draw(layer: "Perturbed", device: torch.device) -> tuple[Draw, Keys, torch.device | None, Scheme]:
-    """Return the draw, the Parameters' keys, the device where a seed was read for this layer alone, and the scheme."""
+def _find_pass(layer: "Perturbed", device: torch.device) -> tuple[Pass, Keys, torch.device | None, Scheme]:
+    """Return the pass, the Parameters' keys, the device where a seed was read for this layer alone, and the scheme."""
     plan = layer.flipout
     if not (plan.opened or recomputing() or torch.compiler.is_compiling()):
         for root, keys in plan.roots:  # the usual case, in few calls
-            draw = root.thread.running.draw
-            if draw is not None:
-                return draw, keys, None, plan.converted_scheme
+            session = root.thread.running.session
+            if session is not None:
+                return session, keys, None, plan.converted_scheme
     held, scheme = plan.held, plan.scheme
     if held is not None:
-        assert held.draw is not None
+        assert held.session is not None
         assert held.keys is not None
-        return held.draw, held.keys[plan], None, scheme
+        return held.session, held.keys[plan], None, scheme
     for root, keys in plan.roots:
-        draw = root.current(device, layer)
-        if draw is not None:
-            return draw, keys, None, scheme
+        session = root.current(device, layer)
+        if session is not None:
+            return session, keys, None, scheme
     look_alone(layer)
     root, keys = plan.roots[-1]
-    draw = root.take(device)
+    session = root.begin(device)
     if not torch.compiler.is_compiling():
         if plan.alone is None:
             plan.alone = roster_of(layer, [(layer, keys)])
             plan.alone.is_lasting = True
-        draw.roster = plan.alone
-    return draw, keys, device, scheme
+        session.roster = plan.alone
+    return session, keys, device, scheme

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from ..draw import Draw, from_seed
+from ..draws.draw import from_seed
+from ..draws.passes import Pass
 from ..errors import NoExampleWeights, NotPerturbed, Unsupported, WeightReused
 from ..schemes import LocalReparam, Scheme, scheme_of
 from .base import Perturbed
@@ -80,11 +81,11 @@ def hold(
         draw = replace(root.take(device), **fields)
         if sign_seed is not None:
             signs = from_seed(sign_seed, device=device)
-            draw.sign_seed, draw.fixed = signs.seed, signs.fixed
+            draw = replace(draw, sign_seed=signs.seed, fixed=signs.fixed)
     else:
         draw = from_seed(seed, sign_seed, device, **fields)
-    draw.roster = _roster(model, root, layers, keys)
-    with _opened(list(keys), draw=draw, keys=keys):
+    session = Pass(draw, _roster(model, root, layers, keys), root.process_group)
+    with _opened(list(keys), session=session, keys=keys):
         yield
 
 
@@ -167,21 +168,21 @@ def in_eval(model: nn.Module) -> Iterator[None]:
         _TURNED.pop(model, None)
 
 
-def held_draw(layer: Perturbed) -> tuple[Draw, Keys]:
+def held_pass(layer: Perturbed) -> tuple[Pass, Keys]:
     held = layer.flipout.held
-    if held is None or held.draw is None or held.keys is None:
+    if held is None or held.session is None or held.keys is None:
         raise NoExampleWeights(
             f"{label_of(layer)}: no draw is held. Ask inside of `with flipout.hold(model):`, of "
             "that model itself: a copy holds none."
         )
-    return held.draw, held.keys[layer.flipout]
+    return held.session, held.keys[layer.flipout]
 
 
 def counted(model: nn.Module) -> int | None:
     """How many examples the draw of the last forward pass had, or the held one; None where nobody counted them."""
     plan = next(iter(perturbed_layers(model).values())).flipout
-    if plan.held is not None and plan.held.draw is not None:
-        return plan.held.draw.examples
+    if plan.held is not None and plan.held.session is not None:
+        return plan.held.session.examples
     return next((root.running.examples for root, _ in plan.roots if root.running.examples is not None), None)
 
 
@@ -192,23 +193,23 @@ def example_weights(layer: nn.Module) -> dict[str, Tensor]:
             f"{type(layer).__name__} is not a perturbed layer; example_weights takes one layer, such as model.fc1."
         )
     follow_all(layer, [layer])
-    draw, keys = held_draw(layer)
-    if draw.examples is None:
+    session, keys = held_pass(layer)
+    if session.examples is None:
         raise NoExampleWeights(
             f"{label_of(layer)}: the number of examples is not known yet. Call the model first, inside of hold."
         )
-    return weights_of(layer, draw, keys)
+    return weights_of(layer, session, keys)
 
 
-def weights_of(layer: Perturbed, draw: Draw, keys: Keys, example: int | None = None) -> dict[str, Tensor]:
+def weights_of(layer: Perturbed, session: Pass, keys: Keys, example: int | None = None) -> dict[str, Tensor]:
     """The weights of all examples of the draw, or of one."""
     weights = {}
     for name in perturbable(type(layer), layer):
         parameter = attrgetter(name)(layer)
-        noise = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.flipout.scheme)
-        count = 1 if example is not None else draw.examples or 0
+        noise = Perturbations(layer, session.to(parameter.device), keys, parameter.dtype, layer.flipout.scheme)
+        count = 1 if example is not None else session.examples or 0
         if name in noise:
-            p = noise.under(name, draw.offset + example, 1) if example is not None else noise[name]
+            p = noise.under(name, session.offset + example, 1) if example is not None else noise[name]
             weights[name] = layer.flipout.scheme.weights(p, sign_groups(layer, name))
         else:
             weights[name] = parameter.expand(count, *parameter.shape)
@@ -219,11 +220,12 @@ def weighted_sums(model: nn.Module, coefficients: Tensor) -> Iterator[tuple[nn.P
     """Every perturbed Parameter, once, with Σ_n F_n ΔW_n over the held draw's examples: as many as coefficients."""
     seen = set()
     for layer in perturbed_layers(model).values():
-        draw, keys = held_draw(layer)
-        draw.count(len(coefficients) * draw.rows, f"{len(coefficients)} coefficients")
+        session, keys = held_pass(layer)
+        session.count(len(coefficients) * session.draw.rows, f"{len(coefficients)} coefficients")
         for name in layer.flipout.distributions:
             parameter = attrgetter(name)(layer)
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                p = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.flipout.scheme)[name]
-                yield parameter, layer.flipout.scheme.weighted(p, sign_groups(layer, name), coefficients)
+                scheme = layer.flipout.scheme
+                p = Perturbations(layer, session.to(parameter.device), keys, parameter.dtype, scheme)[name]
+                yield parameter, scheme.weighted(p, sign_groups(layer, name), coefficients)

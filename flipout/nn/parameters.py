@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..distributions.base import left_to_kernels
-from ..draw import Draw
 from ..draws.at_once import AtOnce
+from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
 from ..perturbation import Part, Perturbation
@@ -29,18 +29,19 @@ if TYPE_CHECKING:
 class Perturbations:
     """A layer's Parameters under the draw of one call."""
 
-    __slots__ = ("distributions", "draw", "dtype", "keys", "layer", "made", "scheme")
+    __slots__ = ("distributions", "draw", "dtype", "keys", "layer", "made", "scheme", "session")
 
     def __init__(
         self,
         layer: "Perturbed",
-        draw: Draw,
+        session: Pass,
         keys: Keys,
         dtype: torch.dtype,
         scheme: Scheme,
         made: AtOnce | None = None,
     ) -> None:
-        self.layer, self.draw, self.keys, self.dtype, self.scheme = layer, draw, keys, dtype, scheme
+        self.layer, self.session, self.keys, self.dtype, self.scheme = layer, session, keys, dtype, scheme
+        self.draw = session.draw
         self.made = made  # what was made at once for the whole draw
         self.distributions = layer.flipout.distributions
 
@@ -48,21 +49,21 @@ class Perturbations:
         return name in self.distributions
 
     def __getitem__(self, name: str) -> Perturbation:
-        assert self.draw.examples is not None
-        return self.under(name, self.draw.offset, self.draw.examples)
+        assert self.session.examples is not None
+        return self.under(name, self.session.offset, self.session.examples)
 
     def matrix(self, name: str, part: Part | None = None) -> Perturbation:
         """A Parameter, or a part of its rows, that this call multiplies with or looks up in."""
-        draw = self.draw
-        assert draw.examples is not None
-        p = self.under(name, draw.first + draw.before, draw.examples)
-        if self.scheme.once and draw.uses is not None and not recomputing():
-            if (p.key, part) in draw.uses:
+        session = self.session
+        assert session.examples is not None
+        p = self.under(name, session.offset, session.examples)
+        if self.scheme.once and session.uses is not None and not recomputing():
+            if (p.key, part) in session.uses:
                 raise WeightReused(
                     f"{label_of(self.layer)}: called twice in one forward pass. Local reparameterisation would "
                     f"sample its {name} twice, which is never one weight per example. Use scheme='flipout'."
                 )
-            draw.uses.add((p.key, part))
+            session.uses.add((p.key, part))
         return replace(p, part=part) if part else p
 
     def under(self, name: str, first: int, examples: int) -> Perturbation:
@@ -103,7 +104,7 @@ class Perturbations:
         if bias is not None and bias.dtype != self.dtype:
             bias = bias.to(self.dtype)
         if weight in self.distributions:
-            if self.draw.formed is not None and part is None:
+            if self.session.formed is not None and part is None:
                 return self._with_formed(op, weight, bias)(x)
             p = self.matrix(weight, part)
             if self.made is not None:
@@ -119,7 +120,7 @@ class Perturbations:
         own = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
         given = [bias.to(self.dtype) for bias in own if bias is not None]
         plain = reduce(torch.add, given) if given else None
-        if weight in self and self.draw.formed is not None:
+        if weight in self and self.session.formed is not None:
             product = self._with_formed(op, weight, plain)
         elif weight in self:
             product = self.scheme.bound(op, plain, self.matrix(weight))
@@ -136,20 +137,20 @@ class Perturbations:
         """(rows or 1, *shape): the vector Parameter that each row sees."""
         if name not in self:
             return attrgetter(name)(self.layer).to(self.dtype).unsqueeze(0)
-        made = self.scheme.vector(self[name]) if self.draw.formed is None else self.formed(name)
+        made = self.scheme.vector(self[name]) if self.session.formed is None else self.formed(name)
         return made if made.shape[0] == 1 or self.draw.rows == 1 else made.repeat_interleave(self.draw.rows, 0)
 
     def formed(self, name: str) -> Tensor:
         """(examples, *shape): the Parameter that each example sees, made by the first of the calls that share it."""
-        kept, key = self.draw.formed, (self.keys[name], sign_groups(self.layer, name), self.dtype)
+        kept, key = self.session.formed, (self.keys[name], sign_groups(self.layer, name), self.dtype)
         assert kept is not None
         if key not in kept:
             kept[key] = self.scheme.weights(self[name], sign_groups(self.layer, name))
         return kept[key]
 
     def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> Product:
-        assert self.draw.examples is not None
-        return partial(op.batched(self.draw.examples).apply, weight=self.formed(weight), bias=bias)
+        assert self.session.examples is not None
+        return partial(op.batched(self.session.examples).apply, weight=self.formed(weight), bias=bias)
 
     def affine(self, op: Op, x: Tensor, weight: str = "weight", bias: str = "bias") -> Tensor:
         """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""
@@ -158,6 +159,6 @@ class Perturbations:
             plain = parameters[bias] if bias in parameters else getattr(self.layer, bias, None)
             return self.product(op, x, weight, plain)
         y = self.product(op, x, weight, None)
-        if self.draw.formed is not None:
+        if self.session.formed is not None:
             return added(y, self.formed(bias), op.out_dim)
         return self.scheme.add_vector(y, self[bias], op.out_dim)

@@ -50,7 +50,7 @@ class Plan:
     @property
     def held(self) -> Span | None:
         """The `hold` that a call is under; in a recomputation, the one that its forward was under."""
-        return next((span for span in self._open() if span.draw is not None), None)
+        return next((span for span in self._open() if span.session is not None), None)
 
     @property
     def sampled(self) -> bool:

@@ -53,19 +53,19 @@ class Quick:
 
     def __call__(self, layer: "Perturbed", x: Tensor) -> Tensor | None:
         """The output, or None where something is unusual."""
-        plan, draw = layer.flipout, self.root.thread.running.draw
-        if draw is None or plan.opened or not layer.training or layer._is_replica:
+        plan, session = layer.flipout, self.root.thread.running.session
+        if session is None or plan.opened or not layer.training or layer._is_replica:
             return None
         if type(x) not in _PLAIN or x.shape != self.shape or x.dtype != self.dtype or not x.is_cpu:
             return None
         is_traced = torch.compiler.is_compiling() or this_thread.tape is not None
         if is_traced or torch._C._current_graph_task_id() != -1 or torch.is_autocast_enabled("cpu"):
             return None
-        if draw.examples is None:
-            draw.count(self.shape[0], self.label)
-        elif draw.examples != self.shape[0] or draw.formed is not None:
+        if session.examples is None:
+            session.count(self.shape[0], self.label)
+        elif session.examples != self.shape[0] or session.formed is not None:
             return None
-        made = draw.at_once(self.dtype, self.scheme.group)
+        made = session.at_once(self.dtype, self.scheme.group)
         if made is None or (
             self.options and self.options != tuple(getattr(layer, o) for o in layer._declared.remembered_options)
         ):
@@ -105,13 +105,14 @@ def call(layer: "Perturbed", x: Tensor) -> Tensor | None:
 
 def remember(layer: "Perturbed", noise: "Perturbations", op: Op, x: Tensor, y: Tensor) -> None:
     """Remember the call that was just made, if the next one like it can be made quickly."""
-    plan, made, draw = layer.flipout, noise.made, noise.draw
+    plan, made, session = layer.flipout, noise.made, noise.session
     if made is None or "weight" not in noise.keys:
         return
     key, scheme = noise.keys["weight"], noise.scheme
     usual = key in made.noise and not plan.opened and len(plan.roots) == 1 and layer.training
     usual = usual and "bias" not in plan.distributions and "bias" in layer._parameters and not plan.quiet_rows
-    usual = usual and plan.roots[0][0].thread.running.draw is draw and draw.rows == 1 and x.shape[0] == draw.examples
+    usual = usual and plan.roots[0][0].thread.running.session is session and noise.draw.rows == 1
+    usual = usual and x.shape[0] == session.examples
     if not usual or x.dtype != noise.dtype or not isinstance(scheme, (Flipout, Shared)):
         return
     if isinstance(scheme, Flipout) and not scheme.is_small(op, x, key, made, op.out_features):

@@ -175,7 +175,7 @@ class LSTM(Recurrent, nn.LSTM):
 
     def _at_once(self, noise: Perturbations, x: Tensor) -> bool:
         biases = any(name.startswith("bias") for name in self.flipout.distributions)
-        if self.proj_size or biases or noise.draw.formed is not None:
+        if self.proj_size or biases or noise.session.formed is not None:
             return False
         return ops.one_weight_kernel(x, noise.dtype, len(x), 4 * self.hidden_size) is not None
 

@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import CheckpointFunction
 
-from ..draw import Draw, fresh_seed
+from ..draws.draw import Draw, fresh_seed
+from ..draws.passes import Pass
 from ..errors import AmbiguousReplay, Unsupported
 from .layers import is_perturbed, label_of, needs_root_draw
 from .roster import LayerRoster, keys_under, roster_of
@@ -57,7 +58,7 @@ class _Running:
 
     def __init__(self) -> None:
         self.depth = 0
-        self.draw: Draw | None = None
+        self.session: Pass | None = None
         self.span: Span | None = None
         self.in_backward = False  # the pass is a recomputation
         self.examples: int | None = None  # of the last forward pass
@@ -114,9 +115,13 @@ class Root:
             rank = dist.get_rank(self.process_group)
             if self.share_base:
                 dist.broadcast(seed, group=self.process_group, group_src=0)
-        draw = Draw(seed, rank=rank, share_base=self.share_base, process_group=self.process_group, fixed=True)
-        draw.uses = set()
-        return draw
+        return Draw(seed, rank=rank, share_base=self.share_base, fixed=True)
+
+    def begin(self, device: torch.device, roster: LayerRoster | None = None) -> Pass:
+        """Begin a forward pass under a fresh draw."""
+        session = Pass(self.take(device), roster, self.process_group)
+        session.uses = set()
+        return session
 
     def enter(self, module: nn.Module, args: Any) -> None:
         running, compiling = self.running, torch.compiler.is_compiling()
@@ -135,22 +140,21 @@ class Root:
         if needed:
             if compiling:
                 parameter = next(module.parameters(), None)
-                draw = running.draw = self.take(torch.device("cpu") if parameter is None else parameter.device)
+                session = running.session = self.begin(torch.device("cpu") if parameter is None else parameter.device)
             else:
                 if self.roster is None:
                     self.roster = roster_of(module, keys_under(self, module))
                     self.roster.is_lasting = True
-                draw = running.draw = self.take(self.roster.device)
-                draw.roster = self.roster
-            if running.in_backward and not replaying() and not self._took(draw):
+                session = running.session = self.begin(self.roster.device, self.roster)
+            if running.in_backward and not replaying() and not self._took(session.draw):
                 raise _ambiguous("torch's generator was not set back to where it was (preserve_rng_state=False)")
             if compiling:
                 return
             if torch.is_grad_enabled():
-                running.span = Span(draw)
+                running.span = Span(session)
                 self.remember(running.span)
             else:
-                self.unwatched.append(draw)
+                self.unwatched.append(session.draw)
 
     def exit(self, *_: Any) -> None:  # torch.compile would look at an output that has a name
         running = self.running
@@ -161,12 +165,12 @@ class Root:
 
     def _took(self, draw: Draw) -> bool:
         """Whether a forward pass that is remembered took this draw."""
-        taken = [*self.unwatched, *(span.draw for span in self.spans if span.draw is not None)]
+        taken = [*self.unwatched, *(span.session.draw for span in self.spans if span.session is not None)]
         return torch.compiler.is_compiling() or any(torch.equal(earlier.seed, draw.seed) for earlier in taken)
 
     def _needed(self, module: nn.Module) -> bool:
         """Whether a layer inside will ask for the draw of this forward pass."""
-        held = any(span.draw is not None and any(root is self for root in span.roots) for span in open_spans())
+        held = any(span.session is not None and any(root is self for root in span.roots) for span in open_spans())
         if module.training and not held and not self.running.in_backward:
             return True
         return any(is_perturbed(layer) and needs_root_draw(layer) for layer in module.modules())
@@ -176,22 +180,22 @@ class Root:
         if running.span is not None:
             running.span.close()
         running.examples = None
-        if running.draw is not None:
-            running.examples = running.draw.examples
-            running.draw.close()
-        running.draw = running.span = None
+        if running.session is not None:
+            running.examples = running.session.examples
+            running.session.close()
+        running.session = running.span = None
         if not torch.compiler.is_compiling():
             self.callers.pop(threading.get_ident(), None)
 
-    def current(self, device: torch.device, layer: Any) -> Draw | None:
-        """The draw of the running forward pass; in a recomputation, that of the one it repeats."""
+    def current(self, device: torch.device, layer: Any) -> Pass | None:
+        """The pass that is running forward pass; in a recomputation, that of the one it repeats."""
         again, running = recomputing(), self.running
         if running.depth and (running.in_backward or not again):
-            if running.draw is None:
-                running.draw = self.take(device)  # a layer that became noisy on the way
-            return running.draw
+            if running.session is None:
+                running.session = self.begin(device)  # a layer that became noisy on the way
+            return running.session
         if again:
-            return next((span.draw for span in self.earlier() if span.keys is None), None)
+            return next((span.session for span in self.earlier() if span.keys is None), None)
         if self.callers and not torch.compiler.is_compiling():
             self._refuse_other_threads(label_of(layer))
         return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..draw import Draw
+from ..draws.passes import Pass
 from ..errors import InterleavedContexts
 from ..schemes import Scheme
 
@@ -39,7 +39,7 @@ def _now() -> int:
 class Span:
     """What was open while a run of autograd nodes was made: a root's forward pass or a context."""
 
-    draw: Draw | None = None
+    session: Pass | None = None
     keys: dict[Any, dict[str, int]] | None = None  # of a context: its layers' plans → what their signs are keyed by
     scheme: Scheme | None = None  # of `using`
     roots: "tuple[Root, ...]" = ()  # of a context: the roots of its layers
@@ -100,8 +100,8 @@ def opened(span: Span) -> Iterator[None]:
         yield
     finally:
         span.close()
-        if span.draw is not None:
-            span.draw.close()
+        if span.session is not None:
+            span.session.close()
         around = _task.get()
         _task.set(_still_open(around))
         _thread.spans = _still_open(_thread.spans)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..backend import chosen
 from ..distributions.base import Distribution
-from ..draw import runs
 from ..draws.at_once import AtOnce
 from ..draws.bits import transformed
+from ..draws.draw import runs
 from ..errors import AsymmetricDistribution
 from ..ops.base import Op, flipped, watched
 from ..perturbation import Perturbation

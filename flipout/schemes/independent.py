@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..backend import chosen
 from ..distributions.base import Distribution
-from ..draw import runs
+from ..draws.draw import runs
 from ..ops.base import Op, watched
 from ..perturbation import Perturbation
 from .base import Product, Scheme, added, at_once, wide

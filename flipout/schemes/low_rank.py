@@ -9,7 +9,7 @@ from torch import Tensor
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..distributions.gaussian import Gaussian
-from ..draw import runs
+from ..draws.draw import runs
 from ..errors import NotLowRank
 from ..ops.base import Op, apply_once, watched
 from ..perturbation import Perturbation

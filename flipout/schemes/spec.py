@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..backend import chosen
-from ..draw import runs
+from ..draws.draw import runs
 from ..ops.base import Flipped, Op, apply_once, flip, flipped, put_flipped
 from ..perturbation import Signs
 

@@ -254,7 +254,7 @@ class _KL(nn.Module):
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", flipout.Flipout(group=2), "independent"], ids=str)
-def test_monte_carlo_sees_the_weights_of_the_held_draw(scheme: Any) -> None:
+def test_monte_carlo_sees_the_weights_of_the_held_pass(scheme: Any) -> None:
     """Those of the first example, averaged over the two signs of every weight; log q in closed form."""
     model = sampled(scheme)
     with flipout.hold(model, seed=2):

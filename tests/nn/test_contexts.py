@@ -174,7 +174,7 @@ def test_example_weights_are_what_each_example_saw(model):
     assert torch.equal(weights["bias"], model[0].bias.expand(3, -1))
 
 
-def test_example_weights_need_a_held_draw_with_a_batch(model):
+def test_example_weights_need_a_held_pass_with_a_batch(model):
     with pytest.raises(errors.NoExampleWeights, match=r"0 \(Linear\): no draw is held"):
         flipout.example_weights(model[0])
     with flipout.hold(model):

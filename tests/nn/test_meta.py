@@ -229,7 +229,7 @@ def test_local_reparameterisation_and_others_on_meta(distribution):
     y.sum().backward()
 
 
-def test_a_held_draw_outlives_the_meta_device():
+def test_a_held_pass_outlives_the_meta_device():
     """Weights that are offloaded to the meta device come back inside of `hold`."""
     state = mlp().state_dict()
     model, real = on_meta("mlp", flipout.Gaussian(0.3)), flipout.perturb(mlp(), flipout.Gaussian(0.3), where="*")

@@ -283,8 +283,8 @@ def test_draws_that_are_remembered_keep_little() -> None:
     spans = model[1].flipout.roots[0][0].spans
     assert len(spans) >= 6
     for span in spans:
-        assert not span.draw.made
-        roster = span.draw.roster
+        assert not span.session.made
+        roster = span.session.roster
         assert roster.is_lasting or not (roster.signs or "noise" in roster.__dict__)
 
 

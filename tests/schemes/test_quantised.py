@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import InvalidArgument, Unsupported
-from flipout.nn.contexts import held_draw
+from flipout.nn.contexts import held_pass
 from flipout.nn.parameters import Perturbations
 from tests.poison import poisoned
 
@@ -39,7 +39,7 @@ def layer(fan_in: int, fan_out: int, scheme: flipout.Scheme | str = SCHEME, std:
 
 def parts(own: flipout.nn.Linear, examples: int) -> tuple[Tensor, Tensor, Tensor]:
     """ΔŴ, r and s of the held draw."""
-    draw, keys = held_draw(own)
+    draw, keys = held_pass(own)
     draw.count(examples, "test")
     p = Perturbations(own, draw, keys, own.weight.dtype, own.flipout.scheme)["weight"]
     r, s = p.signs.over([(0, own.out_features), (1, own.in_features)], p.seed_of_signs(False), torch.float64)

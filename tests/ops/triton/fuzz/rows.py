@@ -13,7 +13,7 @@ from torch import Tensor
 from flipout import Flipout, Gaussian, Independent, LowRank, Rademacher, Scheme
 from flipout.backend import chosen
 from flipout.distributions.base import Distribution
-from flipout.draw import Draw
+from flipout.draws.draw import Draw
 from flipout.ops.base import flip
 from flipout.ops.linear import Linear
 from flipout.perturbation import Part, Perturbation, Signs

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.draw import from_seed
+from flipout.draws.draw import from_seed
 from tests.networks import gradients, gradients_if_the_seed_changes, mlp
 
 SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent"]

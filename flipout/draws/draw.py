@@ -1,0 +1,109 @@
+"""A draw: the numbers that say which sample of the weights is seen."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgument
+from ..whole import whole
+from .bits import transformed, undifferentiated, wrap
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """Seeds, and how rows of a batch are numbered. Nothing here changes; a `Pass` has what does."""
+
+    seed: Tensor
+    sign_seed: Tensor | None = None  # if the signs have a seed of their own
+    first: int = 0  # the index of the first example
+    rows: int = 1  # rows per example
+    group: int | None = None  # examples per base, instead of the scheme's
+    antithetic: bool = False  # negate every perturbation
+    rank: int = 0  # the data-parallel rank, whose examples follow those of the ranks before
+    share_base: bool = False  # all ranks have one base; else each rank folds its number into the base
+    fixed: bool = False  # nobody writes to the seeds, so they can be kept without a copy
+
+    def __post_init__(self) -> None:
+        is_usual = type(self.first) is int and type(self.rows) is int and self.group is None
+        if is_usual and self.first >= 0 and self.rows > 0:
+            return  # every forward pass makes a draw like this one
+        for name, least in (("first", 0), ("rows", 1), ("group", 1)):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                object.__setattr__(self, name, whole(name, value, least))
+
+    def seed_of_signs(self, reuse: bool) -> Tensor:
+        """Return the seed of the signs as it is now. A tensor that somebody may write to before backward is copied.
+
+        Args:
+            reuse: The scheme keeps its signs over mini-batches, so they do not depend on the draw.
+        """
+        if reuse and self.sign_seed is None:
+            return torch.zeros_like(self.seed)
+        seed = self.seed if self.sign_seed is None else self.sign_seed
+        return seed if self.lasting else seed.clone()
+
+    @property
+    def lasting(self) -> bool:
+        """True if autograd may keep the seeds: nobody writes to them, and they are not of inference mode."""
+        return self.fixed and (transformed() or torch.is_inference_mode_enabled() or not self.seed.is_inference())
+
+    @property
+    def fold(self) -> int:
+        """The number that sets this rank's base apart."""
+        return 0 if self.share_base else self.rank
+
+    def to(self, device: torch.device) -> "Draw":
+        """Return the draw with its seeds on a device."""
+        if self.seed.device == device and (self.sign_seed is None or self.sign_seed.device == device):
+            return self
+        sign_seed = None if self.sign_seed is None else self.sign_seed.to(device)
+        return replace(self, seed=self.seed.to(device), sign_seed=sign_seed)
+
+
+def from_seed(
+    seed: int | Tensor, sign_seed: int | Tensor | None = None, device: torch.device | None = None, **fields
+) -> Draw:
+    """Return a draw that anyone with the seed can replay."""
+    sign_tensor = None if sign_seed is None else _seed_tensor(sign_seed, device)
+    fixed = not isinstance(seed, Tensor) and not isinstance(sign_seed, Tensor)
+    return Draw(_seed_tensor(seed, device), sign_tensor, fixed=fixed, **fields)
+
+
+def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
+    if isinstance(seed, Tensor):
+        if seed.dim() or seed.dtype != torch.int64:
+            raise InvalidArgument(
+                f"seed: expected an int or a 0-dim int64 tensor, got {seed.dtype} {tuple(seed.shape)}."
+            )
+        return undifferentiated(seed)
+    number = whole("seed", seed, more=", or a 0-dim int64 tensor.")
+    with torch.inference_mode(False):  # autograd keeps it
+        return undifferentiated(torch.full((), wrap(number), dtype=torch.int64, device=_real_device(device)))
+
+
+def fresh_seed(device: torch.device) -> Tensor:
+    """Read one number from torch's global generator of that device."""
+    seed = torch.randint(2**63 - 1, (), dtype=torch.int64, device=_real_device(device))
+    return undifferentiated(seed)
+
+
+def _real_device(device: torch.device | None) -> torch.device | None:
+    """Return the CPU in place of the meta device: weights that are offloaded to it come back within the same draw."""
+    return torch.device("cpu") if device is not None and device.type == "meta" else device
+
+
+def runs(first: int, count: int, most: int, group: int) -> Iterator[tuple[int, int]]:
+    """Split examples into consecutive runs of at most `most`, as (first, count).
+
+    A run ends at the end of a group if it can hold that much. `group` 0 puts all examples into one group.
+    """
+    stop = first + count
+    while first < stop:
+        end = first + max(most, 1)
+        within = end // group * group if group else first
+        end = min(within if within > first else end, stop)
+        yield first, end - first
+        first = end
