@@ -162,7 +162,8 @@ def test_inductor():
 def test_inductor_on_every_model(name):
     make, inputs = CASES[name]
     model = flipout.perturb(make(), LEARNED, where=WHERE.get(name))
-    check(model, compiled(model, "inductor"), inputs(4), rtol=1e-4, atol=1e-5)
+    # The gradient of a bias before BatchNorm is 0 but for rounding, which is up to 2e-5 here.
+    check(model, compiled(model, "inductor"), inputs(4), rtol=1e-4, atol=1e-4)
 
 
 def test_one_graph_for_every_key() -> None:

@@ -16,6 +16,7 @@ from ..backend import chosen
 from ..batched import one_at_a_time
 from ..draws.bits import transformed
 from ..draws.noise import Origin, Stream
+from ..draws.opaque import traces_alone
 from ..errors import InvalidArgument
 from .prior import Prior
 
@@ -103,8 +104,13 @@ class Scaled(NamedTuple):
     origin: Origin | None = None  # where the stream starts, made of a seed; without it the start itself is given
     softplus: bool = False  # the spread is that of a source, which is given in its place
 
+    @property
+    def kind(self) -> Kind | None:
+        """What a stream calls this noise, None if it is the distribution's own."""
+        return getattr(type(self.distribution).noise, "kind", lambda _: None)(self.distribution)
+
     def kernel(self, start: Tensor, factor: Tensor, **of: Any) -> Callable[[torch.dtype], Tensor] | None:
-        kind = getattr(type(self.distribution).noise, "kind", lambda _: None)(self.distribution)
+        kind = self.kind
         if kind is None or (factor.shape not in (self.shape, ()) and factor.shape != (*start.shape, *self.shape)):
             return None
         if kind != "normal" and (of.get("softplus") or of.get("slope") is not None):
@@ -176,15 +182,25 @@ class _OfSource(torch.autograd.Function):
         return ctx.scaled.gradient(grads[0], start, source, source.shape), None, None, None
 
 
-def left_to_kernels(source: Tensor | None, shape: torch.Size) -> bool:
-    """Whether the spread of a Parameter is left to who makes the noise of it: a kernel may."""
-    if source is None or source.shape != shape or source.dtype == torch.float64 or transformed():
+def made_with_noise(source: Tensor | None, shape: torch.Size) -> bool:
+    """Return True if the spread will be computed together with the noise, so that it need not be computed before.
+
+    A kernel does that, and so does a compiled graph, where ΔŴ is one node.
+    """
+    if source is None or source.shape != shape or source.dtype == torch.float64:
         return False
+    if transformed():
+        return traces_alone()
     return chosen("scaled_noise", source, source.dtype, required=False) is not None
 
 
 def sample(scaled: Scaled, given: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
     """ΔŴ for each starting point, in `dtype`, of the spread or its source; with an origin, for each seed."""
+    kind = scaled.kind
+    if kind is not None and traces_alone():
+        from .opaque import delta
+
+        return delta(scaled, kind, given, start, dtype)
     if scaled.softplus:
         return _OfSource.apply(given, start, scaled, dtype)  # pyright: ignore[reportReturnType]
     if given.requires_grad and not transformed():

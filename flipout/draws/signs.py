@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..backend import chosen
 from .bits import GAMMA, constant, mix, mix_array, mix_number, named, on_cpu, steps, stream_name
+from .opaque import drawn_signs, traces_alone
 
 SIGNS = 64  # in a word
 _KEPT = 2**19  # signs whose places are kept, of which 64 have a word
@@ -33,6 +34,9 @@ def signs(
     """
     some = max(count if some is None else some, 1)
     runs = range(0, max(count, 1), some)
+    if traces_alone() and not masks and some >= count and seed.dim() == 0:
+        yield drawn_signs(seed, key, [dim for dim, _ in over], [size for _, size in over], first, count, dtype)
+        return
     kernel = chosen("signs", seed, dtype)
     if kernel is not None:
         for i in runs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..distributions.base import left_to_kernels
+from ..distributions.base import made_with_noise
 from ..draws.at_once import AtOnce
 from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused
@@ -88,7 +88,7 @@ class Perturbations:
                     root.forget_roster()
         elif quiet is None:
             source = distribution.source(**learned)
-            if left_to_kernels(source, parameter.shape):
+            if made_with_noise(source, parameter.shape):
                 return Perturbation(parameter, None, distribution, *about, source=source)
         spread = distribution.spread(parameter, **learned)
         if quiet is not None:

@@ -6,8 +6,10 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ..draws.bits import transformed
+from ..draws.opaque import traces_alone
 from ..errors import Unsupported
 
 Gradients = tuple[Tensor | None, Tensor | None]
@@ -120,12 +122,20 @@ def put_flipped(out: Tensor, y: Tensor, p: Tensor, signs: Tensor, dim: int) -> N
         torch.add(y, p, out=out)
 
 
+def _flipped_product(x: Tensor, s: Tensor, delta: Tensor, lifted: Op, dim: int) -> Tensor:
+    """apply(s ∘ x, ΔŴ)"""
+    rows, factors = by_example(x, s, dim)
+    return lifted.apply(rows * factors if rows is x else (rows * factors).reshape(x.shape), delta)
+
+
 def flipped(
     x: Tensor, op: Op, lifted: Op, mean: Tensor, delta: Tensor, r: Tensor, s: Tensor, bias: Tensor | None
 ) -> Tensor:
     """The definition of flipout: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
-    rows, factors = by_example(x, s, op.in_dim)
-    p = lifted.apply(rows * factors if rows is x else (rows * factors).reshape(x.shape), delta)
+    if traces_alone() and torch.is_grad_enabled():
+        p = checkpoint(_flipped_product, x, s, delta, lifted, op.in_dim, use_reentrant=False)
+    else:
+        p = _flipped_product(x, s, delta, lifted, op.in_dim)
     y = apply_once(op, x, mean, bias)
     rows, factors = by_example(p, r, op.out_dim)
     if rows is not p:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import flipout
 from flipout.backend import using
-from flipout.distributions.base import Distribution, Scaled, left_to_kernels
+from flipout.distributions.base import Distribution, Scaled, made_with_noise
 from flipout.distributions.base import sample as sample_scaled
 from flipout.draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
@@ -229,7 +229,7 @@ def test_noise_times_the_softplus_of_its_source_and_the_gradient(dtype: torch.dt
     def made(device: torch.device) -> tuple[Tensor, Tensor]:
         rho = source.to(device).requires_grad_()
         start_there = start.to(device)
-        if left_to_kernels(rho, rho.shape):
+        if made_with_noise(rho, rho.shape):
             delta = sample(flipout.MeanField(), rho, start_there, (7, 33), dtype, softplus=True)
         else:
             delta = sample(flipout.MeanField(), torch.nn.functional.softplus(rho), start_there, (7, 33), dtype)
@@ -267,8 +267,8 @@ def test_only_the_softplus_of_mean_field_is_made_from_its_source() -> None:
     rho = torch.zeros(3, device=DEVICE)
     assert flipout.MeanField().source(rho=rho) is rho
     with using("triton"):
-        assert left_to_kernels(rho, rho.shape)
-        assert not left_to_kernels(rho, torch.Size((2, 3)))  # a spread that rows share is made by torch
+        assert made_with_noise(rho, rho.shape)
+        assert not made_with_noise(rho, torch.Size((2, 3)))  # a spread that rows share is made by torch
     assert Own().source(rho=rho) is None
     assert flipout.Gaussian(0.1).source() is None
 

@@ -1,0 +1,143 @@
+"""ΔŴ as one node of a compiled graph, in each direction.
+
+torch.compile would trace the bit arithmetic and the Box–Muller transform of every Parameter, and would keep the noise,
+which is as large as the weights, for the backward pass. As a custom op ΔŴ is made by the kernel or by numpy, and the
+backward pass makes the noise again from its seed.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..draws.noise import Origin
+from .base import Distribution, Kind, Scaled, sample, standard
+
+
+class _Normal(Distribution):
+    """Stands for any distribution whose standard noise is normal."""
+
+    def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @standard("normal")
+    def noise(self, stream: Any) -> Tensor:
+        return stream.normal()
+
+
+class _Sign(_Normal):
+    """Stands for any distribution whose standard noise is a sign."""
+
+    @standard("sign")
+    def noise(self, stream: Any) -> Tensor:
+        return stream.sign()
+
+
+_KINDS: dict[str, Distribution] = {"normal": _Normal(), "sign": _Sign()}
+
+
+def delta(scaled: Scaled, kind: Kind, factor: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return `sample(scaled, factor, start, dtype)` as a node."""
+    origin = (0, 0, 0, 0) if scaled.origin is None else tuple(scaled.origin)
+    shape, is_seeded = list(scaled.shape), scaled.origin is not None
+    return scaled_noise(factor, start, shape, kind, scaled.rounded, dtype, scaled.softplus, is_seeded, *origin)
+
+
+def _scaled(
+    shape: Sequence[int], kind: str, rounded: torch.dtype, softplus: bool, is_seeded: bool, origin: tuple[int, ...]
+) -> Scaled:
+    return Scaled(_KINDS[kind], tuple(shape), rounded, Origin(*origin) if is_seeded else None, softplus)
+
+
+@torch.library.custom_op("flipout::scaled_noise", mutates_args=())
+def scaled_noise(
+    factor: Tensor,
+    start: Tensor,
+    shape: Sequence[int],
+    kind: str,
+    rounded: torch.dtype,
+    dtype: torch.dtype,
+    softplus: bool,
+    is_seeded: bool,
+    key: int,
+    field: int,
+    base: int,
+    fold: int,
+) -> Tensor:
+    """Return factor ∘ noise, or softplus(factor) ∘ noise. The start is a seed if `is_seeded`."""
+    scaled = _scaled(shape, kind, rounded, softplus, is_seeded, (key, field, base, fold))
+    return sample(scaled, factor, start, dtype).contiguous()
+
+
+@scaled_noise.register_fake
+def _(
+    factor: Tensor,
+    start: Tensor,
+    shape: Sequence[int],
+    kind: str,
+    rounded: torch.dtype,
+    dtype: torch.dtype,
+    softplus: bool,
+    is_seeded: bool,
+    key: int,
+    field: int,
+    base: int,
+    fold: int,
+) -> Tensor:
+    return factor.new_empty((*start.shape, *shape), dtype=dtype)
+
+
+@torch.library.custom_op("flipout::scaled_noise_gradient", mutates_args=())
+def scaled_noise_gradient(
+    grad: Tensor,
+    factor: Tensor,
+    start: Tensor,
+    shape: Sequence[int],
+    kind: str,
+    rounded: torch.dtype,
+    softplus: bool,
+    is_seeded: bool,
+    key: int,
+    field: int,
+    base: int,
+    fold: int,
+) -> Tensor:
+    """Return the gradient of the factor from that of ΔŴ; the noise is made again."""
+    scaled = _scaled(shape, kind, rounded, softplus, is_seeded, (key, field, base, fold))
+    with torch.no_grad():
+        return scaled.gradient(grad, start, factor if softplus else None, factor.shape).contiguous()
+
+
+@scaled_noise_gradient.register_fake
+def _(
+    grad: Tensor,
+    factor: Tensor,
+    start: Tensor,
+    shape: Sequence[int],
+    kind: str,
+    rounded: torch.dtype,
+    softplus: bool,
+    is_seeded: bool,
+    key: int,
+    field: int,
+    base: int,
+    fold: int,
+) -> Tensor:
+    return factor.new_empty(factor.shape, dtype=rounded)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    factor, start, shape, kind, rounded, _, *rest = inputs
+    ctx.save_for_backward(factor, start)
+    ctx.rest = shape, kind, rounded, *rest
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    factor, start = ctx.saved_tensors
+    needed = ctx.needs_input_grad[0]
+    gradient = scaled_noise_gradient(grad.contiguous(), factor, start, *ctx.rest) if needed else None
+    return gradient, *[None] * 11
+
+
+scaled_noise.register_autograd(_backward, setup_context=_keep)
