@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ._arguments import whole_number
 from .backend import asks_for_kernels
 from .draws.at_once import AtOnce, Roster
 from .draws.bits import on_cpu, recorded, transformed, undifferentiated, wrap
 from .errors import ExampleCount, InvalidArgument
-from .whole import whole
 
 
 class _Again(threading.local):
@@ -106,7 +106,7 @@ class Draw:
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):  # a draw per forward pass: no call
-                setattr(self, name, whole(name, value, least))
+                setattr(self, name, whole_number(name, value, least))
 
     def count(self, rows: int, layer: str) -> int:
         """The number of examples in `rows` rows; the first layer that asks fixes it for the whole draw."""
@@ -204,7 +204,7 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
                 f"seed: expected an int or a 0-dim int64 tensor, got {seed.dtype} {tuple(seed.shape)}."
             )
         return undifferentiated(seed)
-    number = whole("seed", seed, more=", or a 0-dim int64 tensor.")
+    number = whole_number("seed", seed, more=", or a 0-dim int64 tensor.")
     with torch.inference_mode(False):  # autograd keeps it
         return undifferentiated(torch.full((), wrap(number), dtype=torch.int64, device=_with_numbers(device)))
 

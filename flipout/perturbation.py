@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ._shards import Shard
 from .distributions.base import Distribution, Scaled, sample
 from .draw import Draw
 from .draws.bits import transformed
 from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from .draws.signs import sign_at, signs
 from .errors import AsymmetricDistribution
-from .shards import Shard
 
 
 class Part(NamedTuple):

@@ -14,7 +14,7 @@ import torch
 import flipout
 from flipout.errors import InvalidArgument
 
-module = importlib.import_module("flipout.capture")  # flipout.capture is the function
+module = importlib.import_module("flipout._capture")
 
 
 def test_without_a_device_it_is_the_function_itself() -> None:

@@ -14,13 +14,13 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Each may import what stands before it, and itself.
 ORDER = [
     {"errors"},
-    {"batched", "capture", "extras", "whole"},
+    {"_arguments", "_batched_gradients", "_capture", "_extras", "_files", "_student"},
     {"backend"},
     {"draws"},
-    {"draw", "shards"},
+    {"draw", "_shards"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},
-    {"where", "convert", "freeze", "summary"},
+    {"where", "convert", "_freeze", "summary"},
     {"bayes", "regularizers", "es", "variance"},
     {"experiments"},
 ]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._shards import GATHER, refuse_shards
 from ..distributions import MeanField
 from ..errors import InvalidArgument, Unsupported
-from ..shards import GATHER, refuse_shards
 from . import figures
 from .posterior import Posterior, posteriors
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from .._shards import Shard, held_here, refuse_shards
 from ..distributions import LearnedDistribution
 from ..distributions.prior import Prior
-from ..shards import Shard, held_here, refuse_shards
 
 if TYPE_CHECKING:
     from .base import Perturbed

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from .._shards import sharded
 from ..distributions.base import left_to_kernels
 from ..draw import Draw
 from ..draws.at_once import AtOnce
@@ -15,7 +16,6 @@ from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
 from ..perturbation import Part, Perturbation
 from ..schemes.base import Product, Scheme, added
-from ..shards import sharded
 from .plan import Keys
 from .spans import recomputing
 

@@ -1,10 +1,10 @@
 """How the variance of gradients falls with the batch size, on your own model."""
 
-from .compare import Comparison, compare
-from .fits import Fit, Slope
-from .measure import measure
-from .records import Measurements, Record
-from .theorem import Decomposition, Term, decompose
+from ._compare import Comparison, compare
+from ._fits import Fit, Slope
+from ._measure import measure
+from ._records import Measurements, Record
+from ._theorem import Decomposition, Term, decompose
 
 __all__ = [
     "Comparison",

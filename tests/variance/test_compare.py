@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from flipout._student import interval
 from flipout.errors import InvalidArgument
 from flipout.variance import Record, Term, compare
-from flipout.variance.records import interval
 from tests.statistics import assert_probability
 
 

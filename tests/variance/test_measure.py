@@ -10,7 +10,7 @@ from torch import nn
 
 import flipout
 from flipout.schemes import scheme_of
-from flipout.variance.gradients import Sampler
+from flipout.variance._gradients import Sampler
 from tests.variance import regression
 
 ERRORS = 5.0

@@ -5,8 +5,8 @@ import math
 import pytest
 from scipy import stats
 
+from flipout._student import interval
 from flipout.variance import Measurements, Record
-from flipout.variance.records import interval
 
 
 def test_interval() -> None:

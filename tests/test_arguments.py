@@ -9,8 +9,8 @@ from torch import nn
 
 import flipout
 from flipout import bayes, es
+from flipout._arguments import whole_number
 from flipout.errors import InvalidArgument
-from flipout.whole import whole
 from tests.networks import mlp
 
 X, P, Y = torch.randn(3, 4), torch.full((3, 2), 0.5), torch.tensor([0, 1, 0])
@@ -89,8 +89,8 @@ def test_numpy_integers_are_taken_and_others_refused(name: str) -> None:
 
 
 def test_a_whole_number_is_an_int() -> None:
-    assert type(whole("n", np.uint8(7), 1)) is int
+    assert type(whole_number("n", np.uint8(7), 1)) is int
     assert type(flipout.Flipout(group=np.int64(2)).group) is int  # pyright: ignore[reportArgumentType]
     assert repr(flipout.LowRank(np.int32(2))) == "LowRank(rank=2)"  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidArgument, match=r"^f\(n=0\): expected a size, a whole number ≥ 1, or None\.$"):
-        whole("n", 0, 1, of="f", means="a size", more=", or None.")
+        whole_number("n", 0, 1, of="f", means="a size", more=", or None.")

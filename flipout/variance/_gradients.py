@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..capture import Captured
+from .._arguments import whole_number
+from .._capture import Captured
 from ..errors import InvalidArgument
 from ..nn.contexts import hold, perturbed_layers
 from ..schemes import Scheme
-from ..whole import whole
 
 Loss = Callable[[Any, Tensor], Tensor]
 Batches = tuple[Tensor, Tensor] | Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
@@ -208,7 +208,10 @@ def sampler(
 ) -> Sampler:
     if generator is None:
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
-    sub_batch, at_once = whole("sub_batch", sub_batch, 1), None if at_once is None else whole("at_once", at_once, 1)
+    sub_batch, at_once = (
+        whole_number("sub_batch", sub_batch, 1),
+        None if at_once is None else whole_number("at_once", at_once, 1),
+    )
     made = Sampler(model, loss, data, generator, sub_batch, at_once)
     _check_loss(made)
     return made

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from ._arguments import whole_number
+from ._shards import GATHER, refuse_shards
 from .errors import InvalidArgument
 from .nn.contexts import held_draw, perturbed_layers, weights_of
 from .nn.fast_path import allow_fast_path
 from .nn.structure import conversions
-from .shards import GATHER, refuse_shards
-from .whole import whole
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -25,7 +25,9 @@ def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
         raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
     if at == "mean" and example is not None:
         raise InvalidArgument(f"freeze(example={example!r}): the mean is that of all; give at='draw', inside of hold.")
-    example = whole("example", 0 if example is None else example, 0, of="freeze", means="the index of an example")
+    example = whole_number(
+        "example", 0 if example is None else example, 0, of="freeze", means="the index of an example"
+    )
     layers = perturbed_layers(model)
     refuse_shards(model, "freeze", GATHER)
     drawn: list[tuple[nn.Parameter, torch.Tensor]] = []

@@ -2,11 +2,10 @@
 
 import functools
 import math
+from collections.abc import Iterable
 
+import numpy as np
 import torch
-
-# Of a value: a standard error below it is rounding. Deterministic gradients have an error of 0.
-ROUNDING = 1e-12
 
 
 def t_tail(t: float, freedom: float) -> float:
@@ -15,6 +14,17 @@ def t_tail(t: float, freedom: float) -> float:
         return math.erfc(t / math.sqrt(2)) / 2
     half = _beta(freedom / 2, 0.5, freedom, t * t) / 2
     return half if t > 0 else 1 - half
+
+
+def interval(values: Iterable[float], level: float = 0.9) -> tuple[float, float, float, float]:
+    """Mean, standard error, and the bounds of the t interval; infinite bounds for a single value."""
+    array = np.asarray(list(values), dtype=np.float64)
+    mean = float(array.mean())
+    if len(array) < 2:
+        return mean, math.inf, -math.inf, math.inf
+    error = float(array.std(ddof=1)) / math.sqrt(len(array))
+    half = t_quantile((1 + level) / 2, len(array) - 1) * error
+    return mean, error, mean - half, mean + half
 
 
 @functools.lru_cache

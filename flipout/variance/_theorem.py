@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from .._student import interval
 from ..errors import InvalidArgument
 from ..nn.contexts import using
 from ..schemes import Flipout
-from .gradients import Batches, Gradients, Loss, Point, Sampler, sampler
-from .measure import Moments
-from .records import interval
+from ._gradients import Batches, Gradients, Loss, Point, Sampler, sampler
+from ._measure import Moments
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ import numpy as np
 from .errors import InvalidArgument
 
 
-def whole(name: str, value: Any, least: int | None = None, *, of: str = "", means: str = "", more: str = ".") -> int:
+def whole_number(
+    name: str, value: Any, least: int | None = None, *, of: str = "", means: str = "", more: str = "."
+) -> int:
     """An argument (of the callable `of`) as an int: numpy's integers are whole numbers, True and 2.0 are not.
 
     A refusal says what it `means`, and `more` at its end.

@@ -6,12 +6,13 @@ from dataclasses import fields, is_dataclass
 import torch
 from torch import Tensor, nn
 
+from .._arguments import whole_number
+from .._student import interval
 from ..errors import InvalidArgument
 from ..nn.contexts import using
 from ..schemes import Scheme, scheme_of
-from ..whole import whole
-from .gradients import Batches, Gradients, Loss, Point, sampler
-from .records import Measurements, Record, interval
+from ._gradients import Batches, Gradients, Loss, Point, sampler
+from ._records import Measurements, Record
 
 
 class Moments:
@@ -85,14 +86,14 @@ def measure(
     `track` would. `split` also measures the data and estimation terms of the paper's equation (6), by two draws on each
     batch.
     """
-    draws = whole("draws", draws, 2, more=": a variance needs them.")
+    draws = whole_number("draws", draws, 2, more=": a variance needs them.")
     source = sampler(model, loss, data, generator, sub_batch, at_once)
     bases_at = bases if callable(bases) else lambda _: bases
     for name, listed in (("batch_sizes", batch_sizes), ("schemes", schemes)):
         if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed or len(set(listed)) < len(listed):
             raise InvalidArgument(f"{name}={listed!r}: expected a list, not empty, and nothing in it twice.")
-    sizes = [whole("batch_size", size, 1) for size in batch_sizes]
-    times = {size: whole("repeats", repeats(size) if callable(repeats) else repeats, 1) for size in sizes}
+    sizes = [whole_number("batch_size", size, 1) for size in batch_sizes]
+    times = {size: whole_number("repeats", repeats(size) if callable(repeats) else repeats, 1) for size in sizes}
     ways = [scheme_of(scheme) for scheme in schemes]
     steps = ((scheme, size, i) for scheme in ways for size in sizes for i in range(times[size]))
     records, estimates, point = [], [], None

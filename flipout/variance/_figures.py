@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from .._extras import import_extra
 from ..errors import InvalidArgument
-from ..extras import extra
-from .records import Measurements
+from ._records import Measurements
 
 COLOURS = {"shared": "#c1442e", "flipout": "#1f5fa8", "local_reparam": "#2e8b57", "independent": "#7a7a7a"}
 _STYLES = {"shared": ":", "flipout": "-", "local_reparam": "--", "independent": "-."}
@@ -21,7 +21,7 @@ def figure(measurements: Measurements, path: str | os.PathLike[str] | None, pred
         raise InvalidArgument("plot: there are no records; the selection leaves none.")
     rows = math.ceil(len(names) / _COLUMNS)
     columns = math.ceil(len(names) / rows)
-    made = extra("matplotlib.figure", "A figure", "experiments").Figure(
+    made = import_extra("matplotlib.figure", "A figure", "experiments").Figure(
         figsize=(3.4 * columns + 0.6, 3.1 * rows + 0.5), layout="constrained"
     )
     grid = made.subplots(rows, columns, squeeze=False, sharex=True)

@@ -3,29 +3,15 @@
 import csv
 import io
 import json
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from .._files import write_atomically
 from ..errors import InvalidArgument
-from .fits import Curve, Fit, Slope
-from .student import t_quantile
-
-
-def interval(values: Iterable[float], level: float = 0.9) -> tuple[float, float, float, float]:
-    """Mean, standard error, and the bounds of the t interval; infinite bounds for a single value."""
-    array = np.asarray(list(values), dtype=np.float64)
-    mean = float(array.mean())
-    if len(array) < 2:
-        return mean, math.inf, -math.inf, math.inf
-    error = float(array.std(ddof=1)) / math.sqrt(len(array))
-    half = t_quantile((1 + level) / 2, len(array) - 1) * error
-    return mean, error, mean - half, mean + half
+from ._fits import Curve, Fit, Slope
 
 
 @dataclass(frozen=True)
@@ -116,11 +102,11 @@ class Measurements:
         writer = csv.DictWriter(text, [field.name for field in fields(Record)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.to_rows())
-        write_whole(path, text.getvalue())
+        write_atomically(path, text.getvalue())
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """What `from_json` reads."""
-        write_whole(path, json.dumps(self.to_rows(), indent=1))
+        write_atomically(path, json.dumps(self.to_rows(), indent=1))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> "Measurements":
@@ -135,14 +121,6 @@ class Measurements:
 
     def plot(self, path: str | os.PathLike[str] | None = None, predictions: Any = None) -> Any:
         """A log-log figure with intervals, fits and, from `decompose`, predictions; needs matplotlib."""
-        from .figures import figure
+        from ._figures import figure
 
         return figure(self, path, predictions)
-
-
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """The file, or what was there before; never a part."""
-    target = Path(path)
-    fresh = target.with_name(target.name + ".new")
-    fresh.write_text(text, encoding="utf-8", newline="\n")
-    fresh.replace(target)

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._student import f_tail, t_quantile
 from ..errors import InvalidArgument
-from .student import ROUNDING, f_tail, t_quantile
 
 Array = NDArray[np.float64]
 
+# Of a value: a standard error below it is rounding. Deterministic gradients have an error of 0.
+ROUNDING = 1e-12
 # A priori the power of N in the relative variance of an estimate is 0 ± 1/√20: over N = 1 … 8192 a factor e in spread.
 _TOWARDS_ZERO = 20.0
 

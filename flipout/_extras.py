@@ -6,7 +6,7 @@ from typing import Any
 from .errors import MissingExtra
 
 
-def extra(module: str, what: str, name: str) -> Any:
+def import_extra(module: str, what: str, name: str) -> Any:
     """The module, of a package that the extra `name` brings; `what` asks for it."""
     try:
         return import_module(module)

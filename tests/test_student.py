@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from flipout.variance.student import f_quantile, f_tail, t_quantile, t_tail
+from flipout._student import f_quantile, f_tail, t_quantile, t_tail
 
 FREEDOMS = [1, 1.5, 2, 4, 7.3, 49, 500, 1e5, math.inf]
 

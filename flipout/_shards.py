@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .batched import one_at_a_time
+from ._batched_gradients import one_at_a_time
 from .errors import Unsupported
 
 GATHER = (

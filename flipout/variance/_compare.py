@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from .._student import t_tail
 from ..errors import InvalidArgument
-from .student import ROUNDING, t_tail
+from ._fits import ROUNDING
 
 
 class Estimate(Protocol):
