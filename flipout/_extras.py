@@ -1,4 +1,4 @@
-"""Packages that only some parts need."""
+"""Import optional packages, and say how to install the ones that are missing."""
 
 from importlib import import_module
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from .errors import MissingExtra
 
 
-def import_extra(module: str, what: str, name: str) -> Any:
-    """The module, of a package that the extra `name` brings; `what` asks for it."""
+def import_extra(module: str, feature: str, extra: str) -> Any:
+    """Import a module that `feature` needs and that `pip install 'flipout[extra]'` provides."""
     try:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MissingExtra(f"{what} needs the package {package}: pip install 'flipout[{name}]'.") from error
+        raise MissingExtra(f"{feature} needs the package {package}: pip install 'flipout[{extra}]'.") from error

@@ -1,11 +1,11 @@
-"""Files that are written whole or not at all."""
+"""Write a file completely or not at all."""
 
 import os
 from pathlib import Path
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """The file, or what was there before; never a part."""
+    """Replace the file by `text`. If writing fails, the old file stays."""
     target = Path(path)
     fresh = target.with_name(target.name + ".new")
     fresh.write_text(text, encoding="utf-8", newline="\n")

@@ -1,7 +1,7 @@
-"""freeze(model): plain torch modules again."""
+"""Turn a perturbed model back into plain torch modules."""
 
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -16,15 +16,37 @@ from .nn.structure import conversions
 M = TypeVar("M", bound=nn.Module)
 
 
-def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
-    """Plain torch modules again, in place: at the mean, or, inside of `hold`, at what one `example` sees.
+def freeze(model: M, *, at: Literal["mean", "draw"] = "mean", example: int | None = None) -> M:
+    """Turn a perturbed model back into plain torch modules, in place.
 
-    A copy of a model that is held holds no draw: copy first, then `with hold(copy, seed=…): freeze(copy, at="draw")`.
+    To keep the perturbed model, freeze a copy. A copy made inside `hold` holds no draw, so copy first and hold the
+    copy.
+
+    Args:
+        model: A model with perturbed layers.
+        at: "mean" keeps the mean weights. "draw" takes the weights that one example sees in the draw held by `hold`.
+        example: Index of that example, 0 if left out. Only with `at="draw"`.
+
+    Returns:
+        The same model object, without noise and without learned spreads.
+
+    Raises:
+        NotPerturbed: The model has no perturbed layers.
+        InvalidArgument: `at` is unknown, or `example` is outside the held draw or was given with `at="mean"`.
+        NoExampleWeights: `at="draw"` outside `hold`, or under a scheme without per-example weights.
+        Unsupported: The model is sharded over ranks.
+
+    Example:
+        >>> network = copy.deepcopy(model)
+        >>> with flipout.hold(network, seed=7):
+        ...     flipout.freeze(network, at="draw", example=3)
     """
     if at not in ("mean", "draw"):
         raise InvalidArgument(f"freeze(at={at!r}): expected 'mean' or 'draw'.")
     if at == "mean" and example is not None:
-        raise InvalidArgument(f"freeze(example={example!r}): the mean is that of all; give at='draw', inside of hold.")
+        raise InvalidArgument(
+            f"freeze(example={example!r}): the mean belongs to no single example; give at='draw', inside hold."
+        )
     example = whole_number(
         "example", 0 if example is None else example, 0, of="freeze", means="the index of an example"
     )
@@ -53,8 +75,8 @@ def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
     for layer in layers.values():
         for name in layer.plan.learned:
             owner, _, _ = name.rpartition(".")
-            for own in layer.names_beside(name):
-                delattr(layer.get_submodule(owner), own.rpartition(".")[2])
+            for learned in layer.names_beside(name):
+                delattr(layer.get_submodule(owner), learned.rpartition(".")[2])
         plain: Any = layer
         del plain.plan
         plain.__class__ = layer.torch_type

@@ -1,4 +1,4 @@
-"""Tails of Student's t and of Fisher's F, whose degrees of freedom need not be whole numbers."""
+"""Student's t and Fisher's F for any positive degrees of freedom, and the t interval of a mean."""
 
 import functools
 import math
@@ -8,28 +8,31 @@ import numpy as np
 import torch
 
 
+def interval(values: Iterable[float], level: float = 0.9) -> tuple[float, float, float, float]:
+    """Return the mean, its standard error, and the bounds of its t interval.
+
+    The error and the bounds of a single value are infinite.
+    """
+    array = np.asarray(list(values), dtype=np.float64)
+    mean = float(array.mean())
+    if len(array) < 2:
+        return mean, math.inf, -math.inf, math.inf
+    error = float(array.std(ddof=1)) / math.sqrt(len(array))
+    half_width = t_quantile((1 + level) / 2, len(array) - 1) * error
+    return mean, error, mean - half_width, mean + half_width
+
+
 def t_tail(t: float, freedom: float) -> float:
-    """P(T > t); the normal distribution where `freedom` is infinite."""
+    """Return P(T > t). Infinite `freedom` means the normal distribution."""
     if math.isinf(freedom):
         return math.erfc(t / math.sqrt(2)) / 2
     half = _beta(freedom / 2, 0.5, freedom, t * t) / 2
     return half if t > 0 else 1 - half
 
 
-def interval(values: Iterable[float], level: float = 0.9) -> tuple[float, float, float, float]:
-    """Mean, standard error, and the bounds of the t interval; infinite bounds for a single value."""
-    array = np.asarray(list(values), dtype=np.float64)
-    mean = float(array.mean())
-    if len(array) < 2:
-        return mean, math.inf, -math.inf, math.inf
-    error = float(array.std(ddof=1)) / math.sqrt(len(array))
-    half = t_quantile((1 + level) / 2, len(array) - 1) * error
-    return mean, error, mean - half, mean + half
-
-
 @functools.lru_cache
 def t_quantile(probability: float, freedom: float) -> float:
-    """By bisection over θ, with t = √ν tan θ."""
+    """Invert `t_tail` by bisection over θ, where t = √ν tan θ."""
     if probability < 0.5:
         return -t_quantile(1 - probability, freedom)
     if math.isinf(freedom):
@@ -37,40 +40,41 @@ def t_quantile(probability: float, freedom: float) -> float:
     low, high = 0.0, math.pi / 2
     for _ in range(50):
         middle = (low + high) / 2
-        below = 1 - probability < t_tail(math.sqrt(freedom) * math.tan(middle), freedom)
-        low, high = (middle, high) if below else (low, middle)
+        is_below = 1 - probability < t_tail(math.sqrt(freedom) * math.tan(middle), freedom)
+        low, high = (middle, high) if is_below else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
 
 
-def f_tail(ratio: float, above: float, below: float) -> float:
-    """P(F > ratio) with `above` degrees of freedom in the numerator and `below` in the denominator."""
-    return _beta(below / 2, above / 2, below, above * ratio)
+def f_tail(ratio: float, numerator: float, denominator: float) -> float:
+    """Return P(F > ratio), given the degrees of freedom of the numerator and of the denominator."""
+    return _beta(denominator / 2, numerator / 2, denominator, numerator * ratio)
 
 
 @functools.lru_cache
-def f_quantile(probability: float, above: float, below: float) -> float:
-    """By bisection over θ, with F = tan θ."""
+def f_quantile(probability: float, numerator: float, denominator: float) -> float:
+    """Invert `f_tail` by bisection over θ, where F = tan θ."""
     low, high = 0.0, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if 1 - probability < f_tail(math.tan(middle), above, below) else (low, middle)
+        is_below = 1 - probability < f_tail(math.tan(middle), numerator, denominator)
+        low, high = (middle, high) if is_below else (low, middle)
     return math.tan(low)
 
 
 def _beta(a: float, b: float, part: float, rest: float) -> float:
-    """The regularised incomplete beta function at part / (part + rest)."""
+    """Return the regularised incomplete beta function at part / (part + rest)."""
     if part == 0 or rest == 0:
         return float(rest == 0)
     logs = a * -math.log1p(rest / part) + b * -math.log1p(part / rest)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + logs)
     x, y = part / (part + rest), rest / (part + rest)
     if x < (a + 1) / (a + b + 2):
-        return front * _fraction(a, b, x) / a
-    return 1 - front * _fraction(b, a, y) / b
+        return front * _beta_fraction(a, b, x) / a
+    return 1 - front * _beta_fraction(b, a, y) / b
 
 
-def _fraction(a: float, b: float, x: float) -> float:
-    """Its continued fraction, by Lentz's method; converges in about √(a + b) steps."""
+def _beta_fraction(a: float, b: float, x: float) -> float:
+    """Evaluate the continued fraction of the beta function by Lentz's method, in about √(a + b) steps."""
     tiny = 1e-300
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)
     value = d
