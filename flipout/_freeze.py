@@ -1,14 +1,16 @@
 """Turn a perturbed model back into plain torch modules."""
 
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ._arguments import whole_number
 from ._shards import GATHER, refuse_shards
 from .errors import InvalidArgument
+from .nn.base import Perturbed
 from .nn.contexts import held_draw, perturbed_layers, weights_of
 from .nn.fast_path import allow_fast_path
 from .nn.structure import conversions
@@ -52,18 +54,8 @@ def freeze(model: M, *, at: Literal["mean", "draw"] = "mean", example: int | Non
     )
     layers = perturbed_layers(model)
     refuse_shards(model, "freeze", GATHER)
-    drawn: list[tuple[nn.Parameter, torch.Tensor]] = []
-    if at == "draw":
-        with torch.no_grad():
-            for layer in layers.values():
-                draw, keys = held_draw(layer)
-                if draw.examples is not None and example >= draw.examples:
-                    raise InvalidArgument(
-                        f"freeze(example={example}): the held draw has {draw.examples} examples, 0 to "
-                        f"{draw.examples - 1}."
-                    )
-                seen = weights_of(layer, draw, keys, example)
-                drawn += [(attrgetter(name)(layer), weight.squeeze(0)) for name, weight in seen.items()]
+    # Read all draws before anything changes, so that a refusal leaves the model as it was.
+    drawn = _drawn_weights(layers.values(), example) if at == "draw" else []
     conversions.count += 1
     for parameter, weight in drawn:
         parameter.data.copy_(weight)
@@ -73,11 +65,31 @@ def freeze(model: M, *, at: Literal["mean", "draw"] = "mean", example: int | Non
     for module in model.modules():
         allow_fast_path(module)
     for layer in layers.values():
-        for name in layer.plan.learned:
-            owner, _, _ = name.rpartition(".")
-            for learned in layer.names_beside(name):
-                delattr(layer.get_submodule(owner), learned.rpartition(".")[2])
-        plain: Any = layer
-        del plain.plan
-        plain.__class__ = layer.torch_type
+        _make_plain(layer)
     return model
+
+
+def _drawn_weights(layers: Iterable[Perturbed], example: int) -> list[tuple[nn.Parameter, Tensor]]:
+    """Return each perturbed Parameter with the weights that the example sees in the held draw."""
+    drawn: list[tuple[nn.Parameter, Tensor]] = []
+    with torch.no_grad():
+        for layer in layers:
+            draw, keys = held_draw(layer)
+            if draw.examples is not None and example >= draw.examples:
+                raise InvalidArgument(
+                    f"freeze(example={example}): the held draw has {draw.examples} examples, 0 to {draw.examples - 1}."
+                )
+            weights = weights_of(layer, draw, keys, example)
+            drawn += [(attrgetter(name)(layer), weight.squeeze(0)) for name, weight in weights.items()]
+    return drawn
+
+
+def _make_plain(layer: Perturbed) -> None:
+    """Remove learned spreads and priors, and give the layer its torch class back."""
+    for name in layer.plan.learned:
+        owner, _, _ = name.rpartition(".")
+        for learned in layer.names_beside(name):
+            delattr(layer.get_submodule(owner), learned.rpartition(".")[2])
+    plain: Any = layer
+    del plain.plan
+    plain.__class__ = layer.torch_type
