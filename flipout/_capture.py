@@ -1,114 +1,117 @@
-"""capture(step): many small kernels as one launch. Every replay draws anew."""
+"""Replay a function of tensors as one CUDA graph. Every replay draws new noise."""
 
-import gc
 import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from ._cuda_graphs import finish_failed_capture, first_cause, no_garbage_collection, prepare_autograd
 from .errors import InvalidArgument
 
-_FIRST = 2  # calls of one kind before the capture, in which torch and Triton make their handles, plans and kernels
-_TRIES = 3  # captures; each but the first after as many calls again
+_WARM_UP_CALLS = 2  # with inputs of one kind before a capture; torch and Triton make handles, plans and kernels
+_MAX_TRIES = 3  # captures; each needs its own warm-up
 
 
 class Captured:
-    """A function of tensors, in tuples or not, that becomes a CUDA graph at the third call with inputs of one kind. Its
-    results are valid until the next call."""
+    """A function of tensors that `capture` made.
+
+    Its results stay valid until the next call. `graph` is the CUDA graph, or None before the capture.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.calls: Counter[Any] = Counter()  # by kind, since the last capture
-        self.failed = 0  # captures
-        self.capturable = torch.cuda.is_available()
-        self.held: list[Tensor | None] = []
-        self.layout: Any = None
-        self.result: Any = None
+        self._calls: Counter[Any] = Counter()  # since the last capture, by kind of inputs
+        self._failures = 0
+        self._can_capture = torch.cuda.is_available()
+        self._inputs: list[Tensor | None] = []  # the graph reads these
+        self._layout: Any = None
+        self._result: Any = None
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         if named:
             raise InvalidArgument(
                 f"a captured function was given {', '.join(named)} by name; expected tensors in order, without names."
             )
-        parts, layout = tree_flatten(given)
-        for part in parts:
-            if not isinstance(part, Tensor | None):
+        tensors, layout = tree_flatten(args)
+        for value in tensors:
+            if not isinstance(value, Tensor | None):
                 raise InvalidArgument(
-                    f"a captured function was given {type(part).__name__} {part!r:.40}; expected tensors (or None), in "
-                    "tuples or not, since a graph keeps every other value of its capture. Make it a tensor, or let the "
-                    "function close over it."
+                    f"a captured function was given {type(value).__name__} {value!r:.40}; expected tensors or None, "
+                    "also in tuples. A graph keeps every other value as it was at the capture. Make it a tensor, or "
+                    "let the function close over it."
                 )
-        on_device = all(part is None or part.is_cuda for part in parts)
-        if not self.capturable or not on_device or self._other(parts, layout):
-            return self.function(*given)
+        on_device = all(tensor is None or tensor.is_cuda for tensor in tensors)
+        if not self._can_capture or not on_device or self._has_other_graph(tensors, layout):
+            return self.function(*args)
         if self.graph is None:
-            # Plans are made for shapes and dtypes, handles for threads: other calls prepare nothing for this one.
-            kind = threading.get_ident(), layout, *_kinds(parts)
-            self.calls[kind] += 1
-            if self.calls[kind] <= _FIRST:
-                return self._first(given, parts)
-            if not self._capture(parts, layout):
-                return self.function(*given)
+            # Plans belong to shapes and dtypes, handles to threads. Calls of another kind warm up nothing for this one.
+            kind = threading.get_ident(), layout, *_kinds(tensors)
+            self._calls[kind] += 1
+            if self._calls[kind] <= _WARM_UP_CALLS:
+                return self._warm_up(args, tensors)
+            if not self._capture(tensors, layout):
+                return self.function(*args)
         assert self.graph is not None
-        for held, part in zip(self.held, parts, strict=True):
-            if held is not None:
-                held.copy_(part)
+        for graph_input, tensor in zip(self._inputs, tensors, strict=True):
+            if graph_input is not None:
+                graph_input.copy_(tensor)
         self.graph.replay()
-        return self.result
+        return self._result
 
     def close(self) -> None:
-        """Give the graph's memory back."""
+        """Free the memory of the graph."""
         if self.graph is not None:
             torch.cuda.synchronize()
             self.graph.reset()
-            self.graph, self.result, self.held = None, None, []
+            self.graph, self._result, self._inputs = None, None, []
             torch.cuda.empty_cache()
 
-    def _other(self, parts: list[Tensor | None], layout: Any) -> bool:
-        """Whether the graph is one for other shapes: a last, short batch, say."""
-        return self.graph is not None and (layout != self.layout or _kinds(parts) != _kinds(self.held))
+    def _has_other_graph(self, tensors: list[Tensor | None], layout: Any) -> bool:
+        """Return True if the graph was captured for inputs of another kind, as with a short last batch."""
+        return self.graph is not None and (layout != self._layout or _kinds(tensors) != _kinds(self._inputs))
 
-    def _first(self, given: tuple[Any, ...], parts: list[Tensor | None]) -> Any:
-        device = next((part.device for part in parts if part is not None), None)
+    def _warm_up(self, args: tuple[Any, ...], tensors: list[Tensor | None]) -> Any:
+        """Call the function on a stream other than the default one, as a capture does."""
+        device = next((tensor.device for tensor in tensors if tensor is not None), None)
         if torch.cuda.current_stream() != torch.cuda.default_stream():
-            _prepare(device)
-            return self.function(*given)
+            prepare_autograd(device)
+            return self.function(*args)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            _prepare(device)
-            result = self.function(*given)
+            prepare_autograd(device)
+            result = self.function(*args)
         torch.cuda.current_stream().wait_stream(side)
         return result
 
-    def _capture(self, parts: list[Tensor | None], layout: Any) -> bool:
-        self.held, self.layout = [None if part is None else part.clone() for part in parts], layout
-        graph, own = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        # cuBLAS has a workspace for each stream that was captured: graphs that replay at once must not share one.
-        stream = None if own == torch.cuda.default_stream() else own
+    def _capture(self, tensors: list[Tensor | None], layout: Any) -> bool:
+        """Capture the graph. If that fails, warn and return False."""
+        self._inputs, self._layout = [None if tensor is None else tensor.clone() for tensor in tensors], layout
+        graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        # cuBLAS has one workspace per captured stream. Graphs that replay at the same time must not share one.
+        stream = None if current == torch.cuda.default_stream() else current
         outer = sys.exception()
-        self.calls.clear()
+        self._calls.clear()
         try:
-            # torch.cuda.graph leaves its stream the current one where a capture fails: torch.cuda.stream sets it back.
-            with _undisturbed(), torch.cuda.stream(own), torch.cuda.graph(graph, stream=stream):
-                self.result = self.function(*tree_unflatten(self.held, layout))
+            # If a capture fails, torch.cuda.graph does not restore the current stream. torch.cuda.stream does.
+            with no_garbage_collection(), torch.cuda.stream(current), torch.cuda.graph(graph, stream=stream):
+                self._result = self.function(*tree_unflatten(self._inputs, layout))
         except RuntimeError as error:
             torch.cuda.synchronize()
-            _end_capture()
-            self.held, self.result, self.failed = [], None, self.failed + 1
-            self.capturable = self.failed < _TRIES
-            then = f"until it is tried again after {_FIRST} more calls" if self.capturable else "from now on"
+            finish_failed_capture()
+            self._inputs, self._result, self._failures = [], None, self._failures + 1
+            self._can_capture = self._failures < _MAX_TRIES
+            until = f"until the next try, after {_WARM_UP_CALLS} more calls" if self._can_capture else "from now on"
             warnings.warn(
-                f"flipout.capture: it cannot be captured (try {self.failed} of {_TRIES}), and runs as it is {then}: "
-                f"{_cause(error, outer)}",
+                f"flipout.capture: the function cannot be captured (try {self._failures} of {_MAX_TRIES}) and runs "
+                f"uncaptured {until}: {first_cause(error, outer)}",
                 stacklevel=3,
             )
             return False
@@ -116,60 +119,33 @@ class Captured:
         return True
 
 
-def _kinds(parts: list[Tensor | None]) -> list[tuple | None]:
-    return [None if part is None else (part.shape, part.dtype) for part in parts]
-
-
-def _prepare(device: torch.device | None) -> None:
-    """Give autograd's thread of a device its CUDA context and its cuBLAS handle.
-
-    The thread makes both where it first needs them, and inside of a capture cuBLAS cannot make a handle. A product
-    alone would find no context, and warn: the gradient of `square`, a kernel of torch's own, runs before it and brings
-    one.
-    """
-    # What fails here fails in the step too if it needs it; products are refused under some settings of determinism.
-    with suppress(RuntimeError), torch.inference_mode(False), torch.enable_grad():
-        x = torch.ones(16, 16, device="cuda" if device is None else device, dtype=torch.float32, requires_grad=True)
-        with torch.autocast(x.device.type, enabled=False):
-            torch.autograd.grad((x @ x).square().sum(), x)
-
-
-def _cause(error: BaseException, outer: BaseException | None) -> str:
-    """What went wrong first: the end of a broken capture is an error of its own, which does not say."""
-    while error.__context__ is not None and error.__context__ is not outer:
-        error = error.__context__
-    return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Other graphs that nobody holds any longer give their memory back now; within a capture that would break it."""
-    gc.collect()
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _end_capture() -> None:
-    """torch's generator believes itself captured, and refuses to draw, until a capture comes to its end."""
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        torch.zeros((), device="cuda")
+def _kinds(tensors: list[Tensor | None]) -> list[tuple | None]:
+    """Return what a graph is bound to: the shape and dtype of each input."""
+    return [None if tensor is None else (tensor.shape, tensor.dtype) for tensor in tensors]
 
 
 def capture(function: Callable[..., Any]) -> Captured:
-    """`function(*inputs)`, replayed as one CUDA graph from the third call with inputs of one kind on; without a GPU it
-    is simply called.
+    """Replay a function as one CUDA graph, so that many small kernels cost one launch.
 
-    A training step with all it does: zero_grad, forward, backward, and the optimiser (`capturable=True` where it has
-    that). Inputs are tensors or None, in tuples or not, and are copied in; numbers that change, a learning rate say,
-    have to be tensors. Results, and the
-    gradients it leaves, are overwritten by the next call. Inputs of other shapes are served without the graph.
+    The first two calls with inputs of one kind run as usual. The third is captured, and later ones replay the graph;
+    every replay draws new noise. Inputs of another shape or dtype run uncaptured. Without a GPU the function is simply
+    called. If a capture fails, a warning gives the cause and the function runs uncaptured; the capture is tried again
+    after two more calls, three times in all.
 
-    If a capture fails, a warning says why, and the function runs uncaptured. The capture is tried again after two more
-    calls, three times in all.
+    Args:
+        function: A whole training step, for example: `zero_grad`, forward, backward and the optimiser, with
+            `capturable=True` if the optimiser has that option. Its inputs are tensors or None, also in tuples, of any
+            shape, and are copied into the graph. Numbers that change, such as a learning rate, must be tensors.
+
+    Returns:
+        A callable. The next call overwrites its results and the gradients that it leaves.
+
+    Raises:
+        InvalidArgument: When the result is called with a value that is not a tensor, or with named arguments.
+
+    Example:
+        >>> step = flipout.capture(step)
+        >>> for x, y in batches:
+        ...     loss = step(x, y)
     """
     return Captured(function)
