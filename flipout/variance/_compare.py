@@ -1,4 +1,4 @@
-"""Is one measured variance above another, or above what is predicted?"""
+"""Test whether one variance is above another, or above a prediction."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from ._fits import ROUNDING
 
 
 class Estimate(Protocol):
-    """A value and its standard error; `freedom` of the error, where it has one, is else taken to be infinite."""
+    """A value with its standard error.
+
+    An estimate may also have `freedom`, the degrees of freedom of its error. Without it they are taken as infinite.
+    """
 
     @property
     def value(self) -> float: ...
@@ -24,21 +27,40 @@ class Comparison:
     """Welch's t test of two independent estimates."""
 
     difference: float  # first − second
-    error: float  # its standard error
-    freedom: float  # degrees of freedom of that
-    p_greater: float  # of a difference at least as large, were the first not greater than the second
-    p: float  # of a difference at least as far from 0, were they equal
+    error: float  # standard error of the difference
+    freedom: float  # degrees of freedom of the error
+    p_greater: float  # probability of a difference at least as large if the first is not greater than the second
+    p: float  # probability of a difference at least as far from 0 if both are equal
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.difference:.4g} ± {self.error:.2g}, p_greater={self.p_greater:.2g}, p={self.p:.2g})"
 
 
 def compare(first: Estimate, second: Estimate) -> Comparison:
-    """first − second: two Records, or a Record and a Term that `decompose` predicts."""
+    """Compare two estimates by Welch's t test.
+
+    Args:
+        first: A `Record`, or a `Term` that `Decomposition.predict` returned.
+        second: Another one, independent of the first.
+
+    Returns:
+        The difference first − second, its standard error and its p-values.
+
+    Raises:
+        InvalidArgument: An estimate has no standard error, since it was measured with `repeats=1`.
+
+    Example:
+        >>> shared, flipped = measured.select(parameter="0.weight", batch_size=64)
+        >>> flipout.variance.compare(shared, flipped).p_greater
+    """
     estimates = (first, second)
-    if not all(math.isfinite(one.error) for one in estimates):
+    if not all(math.isfinite(estimate.error) for estimate in estimates):
         raise InvalidArgument(f"compare({first}, {second}): each needs a standard error, so repeats ≥ 2.")
-    squares = [one.error**2 for one in estimates]
+    squares = [estimate.error**2 for estimate in estimates]
     error, difference = math.sqrt(sum(squares)), first.value - second.value
-    loss = sum(square**2 / getattr(one, "freedom", math.inf) for square, one in zip(squares, estimates, strict=True))
-    freedom = sum(squares) ** 2 / loss if loss else math.inf
-    size = max(abs(one.value) for one in estimates)
+    freedoms = [getattr(estimate, "freedom", math.inf) for estimate in estimates]
+    lost = sum(square**2 / freedom for square, freedom in zip(squares, freedoms, strict=True))
+    freedom = sum(squares) ** 2 / lost if lost else math.inf
+    size = max(abs(estimate.value) for estimate in estimates)
     t = difference / max(error, ROUNDING * size or 1.0)
     return Comparison(difference, error, freedom, t_tail(t, freedom), 2 * t_tail(abs(t), freedom))

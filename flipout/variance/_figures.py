@@ -1,46 +1,41 @@
-"""The figure of the paper: variance against batch size, log-log, a panel for each Parameter."""
+"""Plot variance against batch size as the paper does: log-log, with a panel for each Parameter."""
 
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from .._extras import import_extra
 from ..errors import InvalidArgument
+from ._fits import Fit
 from ._records import Measurements
+from ._theorem import Decomposition
 
 COLOURS = {"shared": "#c1442e", "flipout": "#1f5fa8", "local_reparam": "#2e8b57", "independent": "#7a7a7a"}
 _STYLES = {"shared": ":", "flipout": "-", "local_reparam": "--", "independent": "-."}
-_COLUMNS = 3
+_PREDICTED = ("independent", "shared", "flipout")
+_MAX_COLUMNS = 3
 
 
-def figure(measurements: Measurements, path: str | os.PathLike[str] | None, predictions: Any) -> Any:
-    """Points with 90 % intervals, their fits a + b/N, predicted variances as crosses; written where a path is given."""
-    names = list(dict.fromkeys(r.parameter for r in measurements))
+def figure(
+    measurements: Measurements, path: str | os.PathLike[str] | None, predictions: Iterable[Decomposition] | None
+) -> Any:
+    """Draw points with 90 % intervals, the fits a + b/N, and predictions as crosses. Save it if there is a path."""
+    names = list(dict.fromkeys(record.parameter for record in measurements))
     if not names:
         raise InvalidArgument("plot: there are no records; the selection leaves none.")
-    rows = math.ceil(len(names) / _COLUMNS)
+    rows = math.ceil(len(names) / _MAX_COLUMNS)
     columns = math.ceil(len(names) / rows)
-    made = import_extra("matplotlib.figure", "A figure", "experiments").Figure(
+    drawing = import_extra("matplotlib.figure", "A figure", "experiments").Figure(
         figsize=(3.4 * columns + 0.6, 3.1 * rows + 0.5), layout="constrained"
     )
-    grid = made.subplots(rows, columns, squeeze=False, sharex=True)
+    grid = drawing.subplots(rows, columns, squeeze=False, sharex=True)
     fits = {(fit.parameter, fit.scheme): fit for fit in measurements.fit()} if _can_fit(measurements) else {}
     known = {decomposition.parameter: decomposition for decomposition in predictions or ()}
     panels = dict(zip(names, grid.flat, strict=False))
     for (parameter, scheme), curve in measurements.curves().items():
-        axes = panels[parameter]
-        sizes = [r.batch_size for r in curve]
-        values = [r.variance for r in curve]
-        errors = [[r.variance - r.low for r in curve], [r.high - r.variance for r in curve]]
-        colour, style = COLOURS.get(scheme, "black"), _STYLES.get(scheme, "-")
-        axes.errorbar(sizes, values, errors, fmt="o", ms=3, color=colour, capsize=2)
-        fit = fits.get((parameter, scheme))
-        line = values if fit is None else [fit.a + fit.b / size for size in sizes]
-        axes.plot(sizes, line, style, color=colour, label=scheme)
-        if parameter in known and scheme in ("independent", "shared", "flipout"):
-            predicted = [known[parameter].predict(scheme, r.batch_size, r.bases).value for r in curve]
-            axes.plot(sizes, predicted, "x", color=colour, ms=6, alpha=0.7)
+        _draw_curve(panels[parameter], scheme, curve, fits.get((parameter, scheme)), known.get(parameter))
     for i, (name, axes) in enumerate(panels.items()):
         axes.set(xscale="log", yscale="log", title=name)
         if i + columns >= len(names):
@@ -52,8 +47,22 @@ def figure(measurements: Measurements, path: str | os.PathLike[str] | None, pred
         unused.remove()
     panels[names[0]].legend(fontsize=8)
     if path is not None:
-        made.savefig(Path(path))
-    return made
+        drawing.savefig(Path(path))
+    return drawing
+
+
+def _draw_curve(axes: Any, scheme: str, curve: Measurements, fit: Fit | None, known: Decomposition | None) -> None:
+    """Draw the records of one Parameter under one scheme."""
+    sizes = [r.batch_size for r in curve]
+    values = [r.variance for r in curve]
+    errors = [[r.variance - r.low for r in curve], [r.high - r.variance for r in curve]]
+    colour, style = COLOURS.get(scheme, "black"), _STYLES.get(scheme, "-")
+    axes.errorbar(sizes, values, errors, fmt="o", ms=3, color=colour, capsize=2)
+    line = values if fit is None else [fit.a + fit.b / size for size in sizes]
+    axes.plot(sizes, line, style, color=colour, label=scheme)
+    if known is not None and scheme in _PREDICTED:
+        predicted = [known.predict(scheme, r.batch_size, r.bases).value for r in curve]
+        axes.plot(sizes, predicted, "x", color=colour, ms=6, alpha=0.7)
 
 
 def _can_fit(measurements: Measurements) -> bool:

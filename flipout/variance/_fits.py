@@ -1,9 +1,9 @@
-"""Curves through measured variances, with errors that stay honest where they come from few repeats.
+"""Fit curves to measured variances, with errors that hold even if they come from few repeats.
 
-Weights made from each point's own error would favour the points whose few repeats happen to lie close together; the
-fit would then look worse, and its parameters better known, than they are. So the weights follow from a model of the
-spread of one estimate: relative to the curve, a power of N. It need not be true; where it is not, precision is lost and
-nothing else. How uncertain the result is, the measured errors say, each with repeats − 1 degrees of freedom.
+Weights made from each point's own error would favour points whose few repeats happen to lie close together. The fit
+would then look worse, and its parameters better known, than they are. The weights here come from a model of the spread
+of one estimate: relative to the curve, a power of N. If the model is wrong, only precision is lost. The uncertainty of
+the result comes from the measured errors, each with repeats − 1 degrees of freedom.
 """
 
 from collections.abc import Sequence
@@ -19,48 +19,60 @@ from ..errors import InvalidArgument
 
 Array = NDArray[np.float64]
 
-# Of a value: a standard error below it is rounding. Deterministic gradients have an error of 0.
+# A relative standard error below this is rounding: gradients without noise have an error of 0.
 ROUNDING = 1e-12
-# A priori the power of N in the relative variance of an estimate is 0 ± 1/√20: over N = 1 … 8192 a factor e in spread.
-_TOWARDS_ZERO = 20.0
+# The prior of the power of N in the relative variance of an estimate is 0 ± 1/√20. Over N = 1 … 8192 that is a
+# factor of e in the spread.
+_PRIOR_PRECISION = 20.0
+_FIT_ITERATIONS = 5
 
 
 @dataclass(frozen=True)
 class Fit:
-    """variance = a + b / N by weighted least squares, and how well it fits.
+    """variance = a + b / N, fitted to one curve by weighted least squares.
 
-    An interval is a ± t · a_error, with Student's t of a_freedom degrees of freedom (Satterthwaite's approximation).
+    An interval of a is a ± t · a_error, where t is Student's with a_freedom degrees of freedom (Satterthwaite's
+    approximation). p is the goodness of fit.
     """
 
-    parameter: str  # its name
-    scheme: str  # its name
-    a: float  # what no batch size takes away
+    parameter: str  # name of the Parameter
+    scheme: str  # name of the scheme
+    a: float  # the part that no batch size removes
     a_error: float  # standard error of a
-    b: float  # what falls as 1 / N
+    b: float  # the part that falls as 1 / N
     b_error: float  # standard error of b
-    chi2: float  # weighted squares of the residuals; `freedom` is what the errors make one expect
-    freedom: int  # batch sizes − 2
-    p: float  # of a chi2 at least as large, were the form exact
+    chi2: float  # sum of the weighted squared residuals; about `freedom` if the form is exact
+    freedom: int  # number of batch sizes − 2
+    p: float  # probability of a chi2 at least as large if the form is exact
     a_freedom: float  # degrees of freedom of a_error
     b_freedom: float  # degrees of freedom of b_error
+
+    def __repr__(self) -> str:
+        a, b = f"({self.a:.4g} ± {self.a_error:.2g})", f"({self.b:.4g} ± {self.b_error:.2g})"
+        return f"Fit({self.parameter}, {self.scheme}: {a} + {b} / N, p={self.p:.2g})"
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Of log variance against log N by plain least squares, with its 90 % interval; for a curve that bends, a mean
-    slope, which the batch sizes alone decide."""
+    """The slope of log variance against log N by plain least squares, with its 90 % interval.
 
-    parameter: str  # its name
-    scheme: str  # its name
-    value: float  # −1 where the variance falls as 1 / N
-    error: float  # its standard error
-    low: float  # of the interval
-    high: float  # of the interval
+    For a curve that bends it is a mean slope, which depends on the choice of batch sizes.
+    """
+
+    parameter: str  # name of the Parameter
+    scheme: str  # name of the scheme
+    value: float  # −1 if the variance falls as 1 / N
+    error: float  # standard error of the slope
+    low: float  # lower bound of the interval
+    high: float  # upper bound of the interval
+
+    def __repr__(self) -> str:
+        return f"Slope({self.parameter}, {self.scheme}: {self.value:.4g}, 90 %: {self.low:.4g} to {self.high:.4g})"
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The records of one Parameter under one scheme."""
+class VarianceCurve:
+    """The records of one Parameter under one scheme, as arrays."""
 
     parameter: str
     scheme: str
@@ -70,72 +82,75 @@ class Curve:
     repeats: Array
 
     @classmethod
-    def of(cls, parameter: str, scheme: str, records: Sequence[Any]) -> "Curve":
+    def of(cls, parameter: str, scheme: str, records: Sequence[Any]) -> "VarianceCurve":
         columns = ([getattr(r, name) for r in records] for name in ("batch_size", "variance", "error", "repeats"))
-        made = cls(parameter, scheme, *(np.array(column, dtype=np.float64) for column in columns))
-        if len(np.unique(made.size)) < 2 or made.repeats.min() < 2:
+        curve = cls(parameter, scheme, *(np.array(column, dtype=np.float64) for column in columns))
+        if len(np.unique(curve.size)) < 2 or curve.repeats.min() < 2:
             raise InvalidArgument(f"{parameter}, {scheme}: a fit needs two batch sizes and repeats ≥ 2 at each.")
-        return made
+        return curve
 
     def fit(self) -> Fit:
-        """The goodness of fit is Box's: a quadratic form over its estimated expectation is approximately an F.
+        """Fit a + b / N. The goodness of fit is Box's: a quadratic form over its expectation is approximately an F.
 
-        In simulations with spreads of 3 to 10 %, p < 0.01 had a probability of 0.7 to 1.5 %; far out, where spreads
-        differ irregularly, p is too small: p < 1e-4 had up to 1e-3.
+        In simulations with spreads of 3 to 10 %, p < 0.01 had a probability of 0.7 to 1.5 %. Far out p is too small if
+        the spreads differ irregularly: p < 1e-4 had a probability of up to 1e-3.
         """
         columns = np.stack((np.ones_like(self.size), 1 / self.size), 1)
-        least = self.value.max() * 1e-6 or 1.0
-        curve = np.maximum(self.value, least)
-        share = self.spread(curve) / np.sqrt(self.repeats)
+        floor = self.value.max() * 1e-6 or 1.0
+        curve = np.maximum(self.value, floor)
+        relative = self._relative_spread(curve) / np.sqrt(self.repeats)
         a = b = 0.0
-        unit, form, solve = curve, columns, columns.T
-        for _ in range(5):
-            unit = curve * share
-            form = columns / unit[:, None]
-            solve = np.linalg.solve(form.T @ form, form.T)
-            a, b = (float(one) for one in solve @ (self.value / unit))
-            # What has another form may draw the fitted curve to 0 and below.
-            curve = np.maximum(np.clip(a + b / self.size, self.value / 2, self.value * 2), least)
-        squared = (np.maximum(self.error, curve * ROUNDING) / unit) ** 2
-        a_error, a_freedom = self.uncertainty(solve[0] ** 2 * squared)
-        b_error, b_freedom = self.uncertainty(solve[1] ** 2 * squared)
+        unit, design, solve = curve, columns, columns.T
+        for _ in range(_FIT_ITERATIONS):
+            unit = curve * relative
+            design = columns / unit[:, None]
+            solve = np.linalg.solve(design.T @ design, design.T)
+            a, b = (float(coefficient) for coefficient in solve @ (self.value / unit))
+            # Data of another form may pull the fitted curve to 0 and below.
+            curve = np.maximum(np.clip(a + b / self.size, self.value / 2, self.value * 2), floor)
+        squared_errors = (np.maximum(self.error, curve * ROUNDING) / unit) ** 2
+        a_error, a_freedom = self._uncertainty(solve[0] ** 2 * squared_errors)
+        b_error, b_freedom = self._uncertainty(solve[1] ** 2 * squared_errors)
         chi2, freedom, p = 0.0, len(self.size) - 2, 1.0
         if freedom:
-            residual = (self.value - a - b / self.size) / unit
-            left = np.eye(len(form)) - form @ solve
-            parts = np.diag(left) * squared
-            ratio = float(residual @ residual / parts.sum())
-            above = float(parts.sum() ** 2 / (left**2 * np.outer(squared, squared)).sum())
-            chi2, p = freedom * ratio, f_tail(ratio, above, self.uncertainty(parts)[1])
+            residuals = (self.value - a - b / self.size) / unit
+            projection = np.eye(len(design)) - design @ solve  # onto the residuals
+            expected = np.diag(projection) * squared_errors
+            ratio = float(residuals @ residuals / expected.sum())
+            numerator = float(expected.sum() ** 2 / (projection**2 * np.outer(squared_errors, squared_errors)).sum())
+            chi2, p = freedom * ratio, f_tail(ratio, numerator, self._uncertainty(expected)[1])
         names = self.parameter, self.scheme
         return Fit(*names, a, a_error, b, b_error, chi2, freedom, p, a_freedom, b_freedom)
 
     def slope(self) -> Slope:
+        """Fit a line to log variance against log N."""
         if self.value.min() <= 0:
             raise InvalidArgument(f"{self.parameter}, {self.scheme}: a log-log slope needs variances above 0.")
-        place = np.log(self.size) - np.log(self.size).mean()
-        solve = place / (place**2).sum()
+        centred = np.log(self.size) - np.log(self.size).mean()
+        solve = centred / (centred**2).sum()
         value = float(solve @ np.log(self.value))
-        squared = np.maximum(self.error / self.value, ROUNDING) ** 2
-        error, freedom = self.uncertainty(solve**2 * squared)
-        half = t_quantile(0.95, freedom) * error
-        return Slope(self.parameter, self.scheme, value, error, value - half, value + half)
+        squared_errors = np.maximum(self.error / self.value, ROUNDING) ** 2
+        error, freedom = self._uncertainty(solve**2 * squared_errors)
+        half_width = t_quantile(0.95, freedom) * error
+        return Slope(self.parameter, self.scheme, value, error, value - half_width, value + half_width)
 
-    def spread(self, curve: Array) -> Array:
-        """The relative spread of one estimate, but for a factor: a power of N, by regression of its logarithm."""
+    def _relative_spread(self, curve: Array) -> Array:
+        """Return the relative spread of one estimate, up to a factor: a power of N, by regression of its logarithm."""
         squared = self.repeats * (self.error / curve) ** 2
         squared = np.maximum(squared, squared.mean() * 1e-3 or 1.0)
         half = torch.from_numpy(self.repeats - 1) / 2
         weight = 1 / torch.special.polygamma(1, half).numpy()  # log χ² has this variance,
         shift = (torch.special.digamma(half) - half.log()).numpy()  # and log (χ²/ν) this mean
-        place = np.log(self.size) - np.average(np.log(self.size), weights=weight)
-        power = (weight * place * (np.log(squared) - shift)).sum() / ((weight * place**2).sum() + _TOWARDS_ZERO)
+        centred = np.log(self.size) - np.average(np.log(self.size), weights=weight)
+        power = (weight * centred * (np.log(squared) - shift)).sum()
+        power /= (weight * centred**2).sum() + _PRIOR_PRECISION
         return self.size ** (power / 2)
 
-    def uncertainty(self, parts: Array) -> tuple[float, float]:
-        """The root of a sum of estimated squared errors, and its degrees of freedom after Satterthwaite.
+    def _uncertainty(self, summands: Array) -> tuple[float, float]:
+        """Return the root of a sum of estimated squared errors, and its degrees of freedom after Satterthwaite.
 
-        Both moments of the sum are estimated without bias: the square of an estimate with ν is (ν + 2)/ν too large.
+        Both moments of the sum are estimated without bias: the square of an estimate with ν degrees of freedom is too
+        large by the factor (ν + 2)/ν.
         """
-        total = parts.sum()
-        return float(np.sqrt(total)), float(total**2 / (parts**2 / (self.repeats + 1)).sum() - 2)
+        total = summands.sum()
+        return float(np.sqrt(total)), float(total**2 / (summands**2 / (self.repeats + 1)).sum() - 2)
