@@ -1,7 +1,8 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
 from . import bayes, errors, es, nn, regularizers, variance
-from .capture import Captured, capture
+from ._capture import Captured, capture
+from ._freeze import freeze
 from .convert import perturb
 from .distributions import (
     Distribution,
@@ -12,7 +13,6 @@ from .distributions import (
     MultiplicativeGaussian,
     Rademacher,
 )
-from .freeze import freeze
 from .nn.contexts import example_weights, hold, sampling, using
 from .nn.tape import checkpoint
 from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from ._arguments import whole_number
+from ._shards import refuse_shards
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
 from .nn.adopt import adopt, followed_dim, sees_sequences
@@ -19,9 +21,7 @@ from .nn.plan import Plan
 from .nn.root import Root
 from .nn.structure import follow_all
 from .schemes import Scheme, scheme_of
-from .shards import refuse_shards
 from .where import Choice, choose
-from .whole import whole
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -150,7 +150,7 @@ def _batch_dim(model: nn.Module, given: int | Mapping[str, int] | None) -> int |
     dims = dict(given) if isinstance(given, Mapping) else {"*": given}
     for pattern, dim in dims.items():
         if dim is not None:
-            dims[pattern] = whole("batch_dim", dim, 0, means="a dimension", more=", or {layer glob: dimension}.")
+            dims[pattern] = whole_number("batch_dim", dim, 0, means="a dimension", more=", or {layer glob: dimension}.")
         if not any(fnmatchcase(label, pattern) for label in labels):
             raise InvalidArgument(
                 f"batch_dim={given!r}: {pattern!r} matches no layer of {type(model).__name__}, which has "

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ._shards import Shard
 from .distributions.base import Distribution, Scaled, sample
 from .draws.bits import transformed
 from .draws.draw import Draw
 from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from .draws.signs import sign_at, signs
 from .errors import AsymmetricDistribution
-from .shards import Shard
 
 
 class Part(NamedTuple):
@@ -108,7 +108,7 @@ class Perturbation:
     def shard_of_deltas(self, shard: Shard, count: int) -> Tensor:
         """`deltas` of the first bases: the numbers that this rank holds, as the spread does. All ranks see one draw."""
         start = shard.agreed(self._starts(NOISE, 0, count)).view(-1, *[1] * len(shard.shape))
-        stream = Stream(start, shard.whole, self.spread.dtype, shard.elements(start.device))
+        stream = Stream(start, shard.full_shape, self.spread.dtype, shard.elements(start.device))
         return (self.spread * self.distribution.noise(stream)).to(self.dtype)
 
     def delta(self, base: int = 0) -> Tensor:

@@ -16,7 +16,7 @@ from flipout import errors
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "api").glob("*.md"))
 ENTRIES = [name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)]
-# A name that its module has too, such as flipout.freeze, is listed as flipout.freeze.freeze.
+# A name that its module has too, such as flipout.summary, is listed as flipout.summary.summary.
 LISTED = [re.sub(r"\.(\w+)\.\1$", r".\1", name) for name in ENTRIES]
 # Modules whose `__all__` is public. Of the others, what docs/api lists is.
 PACKAGES = [

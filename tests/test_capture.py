@@ -1,6 +1,5 @@
-"""A captured step does what the step does. Captures that fail are tried on a fake of torch.cuda."""
+"""A captured step does what the step does. Failing captures are tested on a fake of torch.cuda."""
 
-import importlib
 import threading
 import warnings
 from collections.abc import Iterator
@@ -12,12 +11,11 @@ import pytest
 import torch
 
 import flipout
+from flipout import _capture, _cuda_graphs
 from flipout.errors import InvalidArgument
 
-module = importlib.import_module("flipout.capture")  # flipout.capture is the function
 
-
-def test_without_a_device_it_is_the_function_itself() -> None:
+def test_without_a_device_the_function_is_called() -> None:
     seen = []
 
     def step(x: torch.Tensor) -> torch.Tensor:
@@ -29,16 +27,16 @@ def test_without_a_device_it_is_the_function_itself() -> None:
     for _ in range(5):
         assert torch.equal(captured(x), 2 * x)
     assert len(seen) == 5
-    assert all(one is x for one in seen)
+    assert all(seen_input is x for seen_input in seen)
     captured.close()
 
 
-def test_only_tensors_may_be_given() -> None:
+def test_arguments_must_be_tensors() -> None:
     with pytest.raises(InvalidArgument, match=r"given float 0\.1; expected tensors"):
         flipout.capture(lambda x, lr: x * lr)(torch.randn(3), 0.1)  # pyright: ignore[reportArgumentType]
 
 
-def test_names_are_refused() -> None:
+def test_named_arguments_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="given s by name; expected tensors in order"):
         flipout.capture(lambda x, s: x * s)(torch.randn(3), s=torch.ones(3))
 
@@ -58,18 +56,18 @@ class Stream:
 
 
 class FakeCuda:
-    """As much of torch.cuda as a capture asks for. `errors` are those of the next captures; `done` is what was done."""
+    """The part of torch.cuda that a capture uses. The next captures raise `errors`; `done` records what happened."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.default = self.current = Stream()
         self.errors: list[Exception | None] = []
         self.done: list[str] = []
         self.capturing = False
-        own = Stream()
+        capture_stream = Stream()
 
         @contextmanager
-        def stream(one: Stream) -> Iterator[None]:
-            before, self.current = self.current, one
+        def stream(entered: Stream) -> Iterator[None]:
+            before, self.current = self.current, entered
             try:
                 yield
             finally:
@@ -77,8 +75,8 @@ class FakeCuda:
 
         @contextmanager
         def graph(graph: Any, stream: Stream | None = None) -> Iterator[None]:
-            """As torch's own: where a capture fails its end fails too, and the stream is not set back."""
-            before, self.current, self.capturing = self.current, stream or own, True
+            """Act as torch.cuda.graph: if a capture fails, its end fails too and the stream is not restored."""
+            before, self.current, self.capturing = self.current, stream or capture_stream, True
             self.done.append("capture")
             try:
                 yield
@@ -101,8 +99,8 @@ class FakeCuda:
             "empty_cache": lambda: None,
         }.items():
             patch.setattr(torch.cuda, name, fake)
-        patch.setattr(module, "_prepare", lambda device: self.done.append("prepare"))
-        patch.setattr(module, "_end_capture", lambda: None)
+        patch.setattr(_capture, "prepare_autograd", lambda device: self.done.append("prepare"))
+        patch.setattr(_capture, "finish_failed_capture", lambda: None)
 
     def step(self, *inputs: Any) -> None:
         self.done.append("step")
@@ -131,32 +129,32 @@ def test_a_step_is_captured_at_its_third_call_after_two_that_prepare_it(cuda: Fa
     assert cuda.done[-2:] == ["prepare", "step"]
 
 
-def test_a_capture_that_failed_is_tried_again_and_says_why(cuda: FakeCuda) -> None:
+def test_a_failed_capture_is_tried_again_and_says_why(cuda: FakeCuda) -> None:
     cuda.errors = [NO_CONTEXT, None]
     captured = flipout.capture(cuda.step)
     captured()
     captured()
-    said = r"cannot be captured \(try 1 of 3\).* after 2 more calls: cuBLAS: there was no current CUDA context$"
-    with pytest.warns(UserWarning, match=said) as caught:
+    message = r"cannot be captured \(try 1 of 3\).* after 2 more calls: cuBLAS: there was no current CUDA context$"
+    with pytest.warns(UserWarning, match=message) as caught:
         captured()
     assert caught[0].filename == __file__
-    assert cuda.done == [*FIRST, "capture", "step", "step"]  # the call is served all the same
+    assert cuda.done == [*FIRST, "capture", "step", "step"]  # the call still returns a result
     cuda.done.clear()
     for _ in range(4):
         captured()
     assert cuda.done == [*FIRST, "capture", "step", "replay", "replay"]
 
 
-def test_captures_that_keep_failing_are_given_up_with_a_word(cuda: FakeCuda) -> None:
+def test_captures_that_keep_failing_are_given_up_with_a_warning(cuda: FakeCuda) -> None:
     cuda.errors.extend([NO_CONTEXT] * 9)
-    captured, said = flipout.capture(cuda.step), []
+    captured, messages = flipout.capture(cuda.step), []
     for call in range(1, 13):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             captured()
-        said += [(call, str(one.message)) for one in caught]
-    assert [call for call, _ in said] == [3, 6, 9]
-    assert "(try 3 of 3), and runs as it is from now on: cuBLAS" in said[-1][1]
+        messages += [(call, str(warning.message)) for warning in caught]
+    assert [call for call, _ in messages] == [3, 6, 9]
+    assert "(try 3 of 3) and runs uncaptured from now on: cuBLAS" in messages[-1][1]
     assert cuda.done.count("capture") == 3
     assert cuda.done[-3:] == ["step"] * 3
 
@@ -175,7 +173,7 @@ def test_a_failed_capture_leaves_the_current_stream_as_it_was(cuda: FakeCuda, el
     assert cuda.current is before
 
 
-def test_the_cause_is_the_first_error_and_none_that_was_there_before(cuda: FakeCuda) -> None:
+def test_the_cause_is_the_first_error_of_the_capture(cuda: FakeCuda) -> None:
     cuda.errors = [ValueError("")]
     captured = flipout.capture(cuda.step)
     captured()
@@ -201,11 +199,11 @@ def test_calls_of_another_kind_or_thread_prepare_nothing(cuda: FakeCuda) -> None
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
-def test_what_prepares_autograd_changes_nothing(mode: Any) -> None:
+def test_preparing_autograd_has_no_side_effects(mode: Any) -> None:
     before = torch.get_rng_state()
     with mode(), torch.autocast("cpu", torch.bfloat16):
         seen: list[str] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(str(x.dtype)) or x, lambda x: x):
-            module._prepare(torch.device("cpu"))
-    assert set(seen) == {"torch.float32"}  # a backward pass was made, of a product in single precision
+            _cuda_graphs.prepare_autograd(torch.device("cpu"))
+    assert set(seen) == {"torch.float32"}  # a backward pass ran, through a product in single precision
     assert torch.equal(torch.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""freeze(): plain torch modules again, at the mean or at what one example of a held draw sees."""
+"""freeze() gives plain torch modules, at the mean or at the weights that one example of a held draw sees."""
 
 import copy
 
@@ -79,7 +79,7 @@ def test_refusals_change_nothing():
     model = flipout.perturb(mlp(), flipout.Gaussian(0.3), scheme="local_reparam")
     before = {k: v.clone() for k, v in model.state_dict().items()}
     with pytest.raises(errors.InvalidArgument, match=r"freeze\(at='median'\): expected 'mean' or 'draw'"):
-        flipout.freeze(model, at="median")
+        flipout.freeze(model, at="median")  # pyright: ignore[reportArgumentType]
     with pytest.raises(errors.NoExampleWeights, match="no draw is held"):
         flipout.freeze(model, at="draw")
     with flipout.hold(model), pytest.raises(errors.NoExampleWeights, match="samples outputs"):
@@ -90,7 +90,9 @@ def test_refusals_change_nothing():
             flipout.freeze(model, at="draw", example=2)
         with pytest.raises(errors.InvalidArgument, match="example=-1"):
             flipout.freeze(model, at="draw", example=-1)
-        with pytest.raises(errors.InvalidArgument, match=r"example=1\): the mean is that of all; give at='draw'"):
+        with pytest.raises(
+            errors.InvalidArgument, match=r"example=1\): the mean belongs to no single example; give at='draw'"
+        ):
             flipout.freeze(model, example=1)
         with pytest.raises(errors.NoExampleWeights, match="a copy holds none"):
             flipout.freeze(copy.deepcopy(model), at="draw")

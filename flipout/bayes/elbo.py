@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .._arguments import whole_number
 from ..draws.bits import transformed
 from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
 from ..nn.contexts import counted, perturbed_layers, sampling
-from ..whole import whole
 from .kl import kl, one_draw, with_priors
 from .likelihoods import Likelihood, likelihood_of
 
@@ -39,7 +39,7 @@ class Terms(NamedTuple):
 
 def warm_up(steps: int, weight: float = 1.0) -> Callable[[int], float]:
     """A `kl_weight` that rises from 0 at step 0, in a line, to `weight` at step `steps`, and stays there."""
-    steps = whole("steps", steps, 1, of="warm_up")
+    steps = whole_number("steps", steps, 1, of="warm_up")
     _check_weight("warm_up(weight=…)", weight)
     return lambda step: weight * min(step / steps, 1.0)
 
@@ -66,7 +66,7 @@ class ELBO(nn.Module):
         check: bool = True,
     ) -> None:
         super().__init__()
-        self.num_data = whole(
+        self.num_data = whole_number(
             "num_data",
             num_data,
             1,
@@ -74,7 +74,7 @@ class ELBO(nn.Module):
             means="the number of examples in the training set, len(dataset)",
             more=". The KL counts once for all of them, so without it its scale would be wrong.",
         )
-        self.batch_dim = whole(
+        self.batch_dim = whole_number(
             "batch_dim",
             batch_dim,
             0,

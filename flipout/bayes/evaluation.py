@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._arguments import whole_number
+from .._extras import import_extra
 from ..errors import InvalidInput
-from ..extras import extra
-from ..whole import whole
 from . import figures
 from .predictive import Prediction
 
@@ -69,7 +69,7 @@ class Selective:
 
 def evaluate(probabilities: Tensor, target: Tensor, bins: int = 15) -> Scores:
     """Scores of `predict(…).mean`, (N, classes), or (N,) for the second of two classes; targets are (N,)."""
-    metrics = extra("sklearn.metrics", "evaluate", "experiments")
+    metrics = import_extra("sklearn.metrics", "evaluate", "experiments")
     p, y = _classes(probabilities, target)
     labels = np.arange(p.shape[1])
     return Scores(
@@ -87,7 +87,7 @@ def _nll(p: Array, y: NDArray[np.int64], tiny: float) -> float:
 
 def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliability:
     """Confidence against accuracy, in bins of equal width: of probabilities (N, classes) and classes (N,)."""
-    bins = whole("bins", bins, 1, of="reliability")
+    bins = whole_number("bins", bins, 1, of="reliability")
     p, y = _classes(probabilities, target)
     confidence, right = p.max(1), (p.argmax(1) == y).astype(np.float64)
     place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
@@ -102,7 +102,9 @@ def ood_auroc(inside: Tensor, outside: Tensor) -> float:
     known, unknown = _numbers(inside, "inside"), _numbers(outside, "outside")
     labels = np.concatenate((np.zeros(len(known)), np.ones(len(unknown))))
     return float(
-        extra("sklearn.metrics", "ood_auroc", "experiments").roc_auc_score(labels, np.concatenate((known, unknown)))
+        import_extra("sklearn.metrics", "ood_auroc", "experiments").roc_auc_score(
+            labels, np.concatenate((known, unknown))
+        )
     )
 
 

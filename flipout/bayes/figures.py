@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extras import extra
+from .._extras import import_extra
 
 Array = NDArray[np.float64]
 _BLUE, _GREY = "#1f5fa8", "#7a7a7a"
@@ -15,7 +15,7 @@ _BLUE, _GREY = "#1f5fa8", "#7a7a7a"
 
 def reliability(edges: Array, count: Array, confidence: Array, accuracy: Array, path: Any) -> Any:
     """Accuracy in each bin of the confidence, and the share of the examples that it has."""
-    made = extra("matplotlib.figure", "A figure", "experiments").Figure(figsize=(4.0, 4.4), layout="constrained")
+    made = import_extra("matplotlib.figure", "A figure", "experiments").Figure(figsize=(4.0, 4.4), layout="constrained")
     above, below = made.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     full = count > 0
     above.plot([0, 1], [0, 1], "--", color=_GREY, label="calibrated")
@@ -29,7 +29,7 @@ def reliability(edges: Array, count: Array, confidence: Array, accuracy: Array, 
 
 def selective(coverage: Array, risk: Array, path: Any) -> Any:
     """The error rate against the share of examples that is kept."""
-    made = extra("matplotlib.figure", "A figure", "experiments").Figure(figsize=(4.0, 3.2), layout="constrained")
+    made = import_extra("matplotlib.figure", "A figure", "experiments").Figure(figsize=(4.0, 3.2), layout="constrained")
     axes = made.subplots()
     axes.plot(coverage, risk, color=_BLUE)
     axes.axhline(risk[-1], ls="--", color=_GREY, label="without the uncertainty")
@@ -40,7 +40,7 @@ def selective(coverage: Array, risk: Array, path: Any) -> Any:
 
 def pruning(fractions: list[float], scores: list[float], path: Any) -> Any:
     """The score against the share of weights that is gone."""
-    made = extra("matplotlib.figure", "A figure", "experiments").Figure(figsize=(4.0, 3.2), layout="constrained")
+    made = import_extra("matplotlib.figure", "A figure", "experiments").Figure(figsize=(4.0, 3.2), layout="constrained")
     axes = made.subplots()
     axes.plot(fractions, scores, "o-", ms=4, color=_BLUE)
     axes.set(xlim=(0, 1), xlabel="share of weights pruned", ylabel="score")

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .._shards import held_here
 from ..errors import InvalidArgument
-from ..shards import held_here
 
 
 class Skipped(NamedTuple):

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from .._arguments import whole_number
+from .._shards import Shard
 from ..distributions.prior import ClosedForm, Sampled
 from ..errors import NoPrior
 from ..nn.contexts import held_pass, hold
 from ..perturbation import Perturbation
-from ..shards import Shard
-from ..whole import whole
 from .posterior import CONVERT, Posterior, posteriors
 
 
@@ -28,7 +28,7 @@ def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
 
 def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
     """Parameter → its part of `kl`, each of shape ()."""
-    samples = whole("samples", samples, 1, of="kl", means="the number of Monte Carlo samples")
+    samples = whole_number("samples", samples, 1, of="kl", means="the number of Monte Carlo samples")
     found = with_priors(model)
     with one_draw(model):
         terms = {posterior.name: _term(posterior, samples) for posterior in found}

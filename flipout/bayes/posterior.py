@@ -6,13 +6,13 @@ from operator import attrgetter
 import torch
 from torch import Tensor, nn
 
+from .._shards import Shard, held_here
 from ..distributions import LearnedDistribution
 from ..distributions.prior import Prior
 from ..errors import InvalidArgument, NotPerturbed, Unsupported
 from ..nn.base import Perturbed
 from ..nn.companions import companion_names, learned_companions, prior_numbers
 from ..nn.contexts import parameter_names, perturbed_layers
-from ..shards import Shard, held_here
 
 CONVERT = "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))"
 

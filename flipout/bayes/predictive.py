@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._arguments import whole_number
+from .._student import t_quantile
 from ..draws.bits import transformed
 from ..draws.draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
 from ..nn.contexts import held_pass, hold, in_eval, perturbed_layers, using
-from ..variance.student import t_quantile
-from ..whole import whole
 from .elbo import ELBO
 from .likelihoods import Categorical, Gaussian, Likelihood, likelihood_of
 from .moments import Moments
@@ -96,8 +96,8 @@ def predict(
     """
     fold = _Fold(model, x, likelihood, joint, chunk, group, batch_dim, seed)
     automatic = samples == "auto"
-    count = _FIRST if automatic else whole("samples", samples, 1, of="predict", more=", or 'auto'.")
-    most = whole("most", most, 1, of="predict")
+    count = _FIRST if automatic else whole_number("samples", samples, 1, of="predict", more=", or 'auto'.")
+    most = whole_number("most", most, 1, of="predict")
     if not (isinstance(tolerance, (int, float)) and 0 < tolerance < math.inf):
         raise InvalidArgument(f"predict(tolerance={tolerance!r}): expected the largest standard error, > 0.")
     if not all(isinstance(level, (int, float)) and 0 <= level <= 1 for level in quantiles):
@@ -150,8 +150,8 @@ class _Fold:
         batch_dim: int | tuple[int, int],
         seed: int | Tensor | None,
     ) -> None:
-        group = whole("group", group, 1, of="predict")
-        chunk = None if chunk is None else whole("chunk", chunk, 1, of="predict")
+        group = whole_number("group", group, 1, of="predict")
+        chunk = None if chunk is None else whole_number("chunk", chunk, 1, of="predict")
         if isinstance(model, ELBO):
             raise InvalidArgument("predict(ELBO(…), x): expected the model, not its loss: predict(elbo.model, x).")
         layers = list(perturbed_layers(model, CONVERT).values())
@@ -175,7 +175,7 @@ class _Fold:
         self.model, self.x, self.layer = model, x if isinstance(x, tuple) else (x,), layers[0]
         pair = batch_dim if isinstance(batch_dim, tuple) and len(batch_dim) == 2 else (batch_dim, batch_dim)
         told = " of the examples, or a pair: that in the inputs and that in the output."
-        self.batch_dim, self.out_dim = (whole("batch_dim", dim, 0, of="predict", more=told) for dim in pair)
+        self.batch_dim, self.out_dim = (whole_number("batch_dim", dim, 0, of="predict", more=told) for dim in pair)
         self.likelihood = _moved(self.likelihood, self.out_dim)
         self.inputs = self._count()
         self.joint, self.scheme, self.group = joint, "flipout", group

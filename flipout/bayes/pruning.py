@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._shards import GATHER, refuse_shards
 from ..distributions import MeanField
 from ..errors import InvalidArgument, Unsupported
 from ..nn.companions import learned_companions
-from ..shards import GATHER, refuse_shards
 from . import figures
 from .posterior import Posterior, posteriors
 

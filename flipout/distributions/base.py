@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._batched_gradients import one_at_a_time
 from ..backend import chosen
-from ..batched import one_at_a_time
 from ..draws.bits import transformed
 from ..draws.noise import Origin, Stream
 from ..draws.opaque import traces_alone

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from .._arguments import whole_number
 from ..errors import InvalidArgument
-from ..whole import whole
 from .bits import transformed, undifferentiated, wrap
 
 
@@ -32,7 +32,7 @@ class Draw:
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):
-                object.__setattr__(self, name, whole(name, value, least))
+                object.__setattr__(self, name, whole_number(name, value, least))
 
     def seed_of_signs(self, reuse: bool) -> Tensor:
         """Return the seed of the signs as it is now. A tensor that somebody may write to before backward is copied.
@@ -79,7 +79,7 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
                 f"seed: expected an int or a 0-dim int64 tensor, got {seed.dtype} {tuple(seed.shape)}."
             )
         return undifferentiated(seed)
-    number = whole("seed", seed, more=", or a 0-dim int64 tensor.")
+    number = whole_number("seed", seed, more=", or a 0-dim int64 tensor.")
     with torch.inference_mode(False):  # autograd keeps it
         return undifferentiated(torch.full((), wrap(number), dtype=torch.int64, device=_real_device(device)))
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._extras import import_extra
+from .._files import write_atomically
 from ..errors import RunError
-from ..extras import extra
-from ..variance.records import write_whole
 
 INDEX = "checkpoint.json"
 _TENSORS = "generation-{}.safetensors"
@@ -33,7 +33,7 @@ def write(folder: Path, generation: int, state: Any) -> None:
         fresh = folder / (name + ".new")
         safetensors.torch.save_file(tensors, fresh)
         fresh.replace(folder / name)
-        write_whole(folder / INDEX, json.dumps({"tensors": name, "state": encoded}))
+        write_atomically(folder / INDEX, json.dumps({"tensors": name, "state": encoded}))
         for old in folder.glob(_TENSORS.format("*")):
             if old.name != name:
                 old.unlink()
@@ -95,5 +95,5 @@ def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _safetensors() -> Any:
-    extra("safetensors.torch", "A checkpoint", "es")
-    return extra("safetensors", "A checkpoint", "es")
+    import_extra("safetensors.torch", "A checkpoint", "es")
+    return import_extra("safetensors", "A checkpoint", "es")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..whole import whole
+from .._arguments import whole_number
 
 if TYPE_CHECKING:
     from .strategy import EvolutionStrategy
@@ -30,8 +30,8 @@ class Local(Fleet):
     bytes: what the fitness itself takes for its members is not known here, so give `members` where that is much."""
 
     def __init__(self, members: int | None = None, memory: int = 2**28) -> None:
-        self.members = None if members is None else whole("members", members, 1, of="Local")
-        self.memory = whole("memory", memory, 1, of="Local")
+        self.members = None if members is None else whole_number("members", members, 1, of="Local")
+        self.memory = whole_number("memory", memory, 1, of="Local")
 
     def evaluate(self, strategy: "EvolutionStrategy") -> Tensor:
         return torch.cat([strategy.evaluate(population) for population in strategy.ask(self.most(strategy))])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .._arguments import whole_number
+from .._extras import import_extra
 from ..errors import FleetError, InvalidArgument
-from ..extras import extra
-from ..whole import whole
 from .fleet import Fleet, Local
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class RayFleet(Fleet):
         patience: float = 3.0,
         timeout: float = 300.0,
     ) -> None:
-        workers = whole("workers", workers, 1)
+        workers = whole_number("workers", workers, 1)
         if lost not in LOST:
             raise InvalidArgument(f"RayFleet(lost={lost!r}): expected 'rerun' or 'drop'.")
         for name, value in {"cpus": cpus, "gpus": gpus, "patience": patience, "timeout": timeout}.items():
@@ -275,5 +275,5 @@ def _count(parts: list[int]) -> str:
 
 
 def _ray() -> Any:
-    extra("ray.exceptions", "RayFleet", "ray")
-    return extra("ray", "RayFleet", "ray")
+    import_extra("ray.exceptions", "RayFleet", "ray")
+    return import_extra("ray", "RayFleet", "ray")

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .._arguments import whole_number
+from .._extras import import_extra
 from ..errors import InvalidArgument, InvalidInput
-from ..extras import extra
 from ..nn.contexts import in_eval
-from ..whole import whole
 from .population import Population, seed_of
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class Episodes:
         observed: float = 0.01,
         options: dict[str, Any] | None = None,
     ) -> None:
-        episodes = whole("episodes", episodes, 1)
-        steps = None if steps is None else whole("steps", steps, 1)
+        episodes = whole_number("episodes", episodes, 1)
+        steps = None if steps is None else whole_number("steps", steps, 1)
         for name, value, most in (("action_noise", action_noise, np.inf), ("observed", observed, 1)):
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= most:
                 raise InvalidArgument(f"Episodes({name}={value!r}): expected a number from 0 to {most}.")
@@ -116,7 +116,7 @@ class Episodes:
     @torch.no_grad()
     def returns(self, model: nn.Module, episodes: int, seed: int = 0) -> Tensor:
         """(episodes,): those of the model itself, at its mean weights."""
-        episodes = whole("episodes", episodes, 1)
+        episodes = whole_number("episodes", episodes, 1)
         seeds, noise = ([seed_of(seed, i, what) for i in range(episodes)] for what in ("returns", "noise of returns"))
         with in_eval(model):
             return torch.from_numpy(self._play(model, next(iter(model.parameters())), seeds, noise))
@@ -155,7 +155,7 @@ class Episodes:
 
     def _copies(self, count: int) -> Any:
         if count not in self._made:
-            gymnasium = extra("gymnasium", "Episodes", "rl")
+            gymnasium = import_extra("gymnasium", "Episodes", "rl")
             if isinstance(self.environment, str):
                 made: Any = Copies([gymnasium.make(self.environment, **self.options) for _ in range(count)])
             else:

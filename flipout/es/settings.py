@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .._arguments import whole_number
 from ..errors import InvalidArgument
 from ..schemes import Flipout, Scheme
-from ..whole import whole
 from .shaping import Shaping
 
 
@@ -24,7 +24,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, least in (("population", 1), ("group", 1), ("seed", None)):
-            object.__setattr__(self, name, whole(name, getattr(self, name), least))
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
         if self.antithetic and self.group % 2:
             raise InvalidArgument(
                 f"group={self.group} with antithetic=True: a group is made of pairs. Use group={self.group + 1}."

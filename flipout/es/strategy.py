@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ..capture import capture
+from .._arguments import whole_number
+from .._capture import capture
+from .._freeze import freeze
 from ..convert import perturb
 from ..distributions import Gaussian
 from ..draws.draw import runs
 from ..errors import AlreadyPerturbed, InvalidArgument, InvalidInput, NonFinite, RunError, UnknownParameter
-from ..freeze import freeze
 from ..nn.base import Perturbed
 from ..nn.contexts import hold, weighted_sums
 from ..schemes import Scheme, scheme_of
-from ..whole import whole
 from . import checkpoint as files
 from .fleet import Fleet, Local
 from .population import Population, seed_of
@@ -100,7 +100,7 @@ class EvolutionStrategy:
     def ask(self, most: int | None = None) -> list[Population]:
         """This generation in populations of at most `most` members: all draws and then, where they are antithetic, all
         mirror images in the same order."""
-        most = None if most is None else whole("most", most, 1)
+        most = None if most is None else whole_number("most", most, 1)
         self._std.fill_(self.std)
         if self._began is None:
             self._began = time.perf_counter()
@@ -159,7 +159,7 @@ class EvolutionStrategy:
         `progress` is called after each. The state is saved to the folder `checkpoint` after `every` of them, and at the
         end. Returns the history.
         """
-        generations, every = whole("generations", generations, 0), whole("every", every, 1)
+        generations, every = whole_number("generations", generations, 0), whole_number("every", every, 1)
         folder = None if checkpoint is None else Path(checkpoint)
         if folder is not None and files.held(folder) and folder.resolve() != self._folder:
             raise RunError(

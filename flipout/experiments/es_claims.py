@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from flipout._student import interval, t_quantile
 from flipout.variance import compare
-from flipout.variance.records import interval
-from flipout.variance.student import t_quantile
 
 from .es_curves import EsCurves
 from .large_batch_claims import Mean, geometric, ratio_check, ratios, within

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from flipout.variance.figures import COLOURS
+from flipout.variance._figures import COLOURS
 
 from .es_training import EsTraining, Task, Trainer
 from .large_batch_curves import band, points, reached

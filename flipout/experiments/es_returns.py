@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flipout.variance.records import interval
+from flipout._student import interval
 
 from .es_curves import by_method
 from .large_batch_claims import within

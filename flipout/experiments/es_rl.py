@@ -10,8 +10,8 @@ from torch import nn
 
 from flipout.es import EvolutionStrategy, Local, RayFleet, rl
 
+from .._extras import import_extra
 from ..errors import InvalidArgument
-from ..extras import extra
 from . import es_claims as claims
 from .es_estimates import Gathered, gathered, mean_direction, of_strategy
 from .es_returns import Returns, learned, no_loss, numbers, returns_figure
@@ -73,7 +73,7 @@ def draw(config: RlConfig, run: Run) -> None:
 
 
 def _policy(config: RlConfig, seed: int, run: Run) -> nn.Sequential:
-    environment = extra("gymnasium", "es-rl", "rl").make(config.environment)
+    environment = import_extra("gymnasium", "es-rl", "rl").make(config.environment)
     (inputs,), actions = environment.observation_space.shape, environment.action_space  # pyright: ignore
     environment.close()
     outputs = int(getattr(actions, "n", 0)) or actions.shape[0]  # pyright: ignore

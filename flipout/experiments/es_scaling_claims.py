@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from flipout.variance.figures import COLOURS
+from flipout.variance._figures import COLOURS
 
 from .large_batch_claims import geometric
 from .results import MUST_HOLD, REPORTED, Check, Number

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from .._extras import import_extra
 from ..errors import DataError
-from ..extras import extra
 from .registry import DataSet, File
 
 VARIABLE = "FLIPOUT_DATA"
@@ -133,5 +133,5 @@ def named_folder() -> Path | None:
 
 
 def user_cache() -> Path:
-    pooch = extra("pooch", f"Data that is not in the folder in {VARIABLE}", "experiments")
+    pooch = import_extra("pooch", f"Data that is not in the folder in {VARIABLE}", "experiments")
     return Path(pooch.os_cache("flipout"))

@@ -12,8 +12,8 @@ from torch import Tensor
 
 import flipout
 
+from .._arguments import whole_number
 from ..errors import DataError, InvalidArgument
-from ..whole import whole
 from . import data
 from .catalogue import EXPERIMENTS
 from .experiment import check_least, settled
@@ -37,7 +37,7 @@ class Writing:
 
 def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[str, str]:
     """By their weights: "mean", then "draw 0", "draw 1", …; rows without weight noise have only the mean."""
-    whole("draws", draws, 0, of="generate")
+    whole_number("draws", draws, 0, of="generate")
     table, config, started = _opened(folder)
     weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
     there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))

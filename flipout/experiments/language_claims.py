@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from flipout.variance.records import interval
+from flipout._student import interval
 
 from . import large_batch_claims
 from .language_rows import Row

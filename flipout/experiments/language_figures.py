@@ -5,7 +5,7 @@ from itertools import chain, pairwise
 from textwrap import fill
 from typing import Any
 
-from flipout.variance.figures import COLOURS
+from flipout.variance._figures import COLOURS
 
 from .language_claims import Rows
 from .language_rows import Row

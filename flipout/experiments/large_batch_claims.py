@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, get_args
 
+from flipout._student import f_quantile, f_tail, interval, t_quantile
 from flipout.variance import compare
-from flipout.variance.records import interval
-from flipout.variance.student import f_quantile, f_tail, t_quantile
 
 from .large_batch_curves import Curves, Loss
 from .results import MUST_HOLD, REPORTED, Check, Number

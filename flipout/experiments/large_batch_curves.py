@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flipout.variance.figures import COLOURS
+from flipout.variance._figures import COLOURS
 
 Loss = Literal["likelihood", "total"]
 _TITLES = {"likelihood": "expected negative log-likelihood", "divergence": "weighted KL", "total": "total"}

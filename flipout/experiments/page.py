@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from .._files import write_atomically
 from ..errors import DataError
-from ..variance.records import write_whole
 from .page_comparison import comparable, comparison, heading
 from .page_finished import Finished, read
 from .page_index import broken, index
@@ -26,7 +26,7 @@ def write_page(folders: Sequence[Path], path: Path) -> None:
     if path.is_dir() or not path.parent.is_dir():
         wrong = "is a folder" if path.is_dir() else "is in a folder that does not exist"
         raise DataError(f"{path} {wrong}. Expected the name of a file to write the page to, such as report.html.")
-    write_whole(path, _page(runs))
+    write_atomically(path, _page(runs))
 
 
 def _page(runs: Sequence[Finished]) -> Html:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from flipout.variance.records import interval
-from flipout.variance.student import t_quantile
+from flipout._student import interval, t_quantile
 
 from .regressions import Regressions
 from .results import MUST_HOLD, REPORTED, Check, Number

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flipout.variance.figures import COLOURS
+from flipout.variance._figures import COLOURS
 
 from .posterior_claims import Found
 from .regressions import Regressions

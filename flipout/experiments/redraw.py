@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from .._files import write_atomically
 from ..errors import DataError
-from ..variance.records import write_whole
 from .catalogue import EXPERIMENTS
 from .checked import checked, load
 from .experiment import settled
@@ -35,4 +35,4 @@ def redraw(folder: Path) -> None:
         experiment.draw(settled(experiment.config(preset), held), run)
         figures = [asdict(figure) for figure in run.figures]
         if figures != result["figures"]:
-            write_whole(folder / RESULT, to_json({**result, "figures": figures}))
+            write_atomically(folder / RESULT, to_json({**result, "figures": figures}))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from flipout.variance.student import t_quantile
+from flipout._student import t_quantile
 
 from ..errors import InvalidArgument
 from .experiment import check_least

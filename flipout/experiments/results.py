@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from .._files import write_atomically
 from ..errors import DataError, InvalidArgument
-from ..variance.records import write_whole
 from .checked import checked, load
 
 Number = float | int | str
@@ -90,7 +90,7 @@ class Result:
         return replace(self, checks=tuple(link(check) for check in self.checks))
 
     def write(self, path: Path) -> None:
-        write_whole(path, to_json(asdict(self)))
+        write_atomically(path, to_json(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> "Result":

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from flipout import bayes
+from flipout._student import interval, t_quantile
 from flipout.variance import Term
-from flipout.variance.records import interval
-from flipout.variance.student import t_quantile
 
 from .results import MUST_HOLD, REPORTED, Check, Number
 from .variance_claims import LEVEL, within

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Literal
 
+from flipout._student import t_quantile
 from flipout.variance import Decomposition, Measurements, Record, Term, compare
-from flipout.variance.student import t_quantile
 
 from .results import MUST_HOLD, REPORTED, Check
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from flipout.variance import Measurements
-from flipout.variance.figures import COLOURS
+from flipout.variance._figures import COLOURS
 
 from . import variance_claims as claims
 from .experiment import Config, Experiment, Outcome

@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 
 import flipout
+from flipout._files import write_atomically
 from flipout.errors import InvalidArgument
 from flipout.variance import Decomposition, Measurements, Record, Term
-from flipout.variance.records import write_whole
 
 from .experiment import check_least
 from .language_pretraining import LanguagePretraining
@@ -104,7 +104,7 @@ class Study:
     def decomposed(self) -> list[Decomposition]:
         found = self.run.piece(f"{self.name}theorem", self._decompose)
         path = self.run.folder / f"{self.name}decomposition.json"
-        write_whole(path, to_json(found))
+        write_atomically(path, to_json(found))
         return decompositions(path)
 
     def _cost(self, point: tuple[str, int, int]) -> float:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from .._shards import Shard, held_here
 from ..distributions import LearnedDistribution
 from ..distributions.prior import Prior
-from ..shards import Shard, held_here
 from .layers import parameter_of
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from .._shards import sharded
 from ..distributions.base import made_with_noise
 from ..draws.at_once import AtOnce
 from ..draws.passes import Pass
@@ -15,7 +16,6 @@ from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
 from ..perturbation import Part, Perturbation
 from ..schemes.base import Product, Scheme, added
-from ..shards import sharded
 from .companions import learned_companions
 from .declaration import sign_groups
 from .layers import label_of, parameter_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..shards import refuse_shards
+from .._shards import refuse_shards
 from .companions import companion_names, initial_companions, write
 from .layers import label_of
 

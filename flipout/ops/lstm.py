@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._batched_gradients import one_at_a_time
 from ..backend import without_autocast
-from ..batched import one_at_a_time
 from .base import refuse_double_backward
 
 aten = torch.ops.aten

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from .._batched_gradients import one_at_a_time
 from ..backend import autocasts, chosen, without_autocast
-from ..batched import one_at_a_time
 from ..draws.bits import transformed
 from ..errors import InvalidInput
 from ..ops.base import refuse_double_backward

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._arguments import whole_number
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draws.at_once import AtOnce
@@ -16,7 +17,6 @@ from ..draws.draw import runs
 from ..errors import AsymmetricDistribution
 from ..ops.base import Op, flipped, watched
 from ..perturbation import Perturbation
-from ..whole import whole
 from .base import Product, Scheme, added, at_once, outer_sum, wide
 from .product import FlippedProduct
 from .quantised import QuantisedProduct, check_dtype, refuse_transforms, serves
@@ -44,7 +44,7 @@ class Flipout(Scheme):
 
     def __post_init__(self) -> None:
         if self.group is not None:
-            group = whole("group", self.group, 1, of="Flipout", more=" of examples, or None for all.")
+            group = whole_number("group", self.group, 1, of="Flipout", more=" of examples, or None for all.")
             object.__setattr__(self, "group", group)
         check_dtype(self.perturbation_dtype)
 

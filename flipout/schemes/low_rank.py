@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .._arguments import whole_number
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..distributions.gaussian import Gaussian
@@ -13,7 +14,6 @@ from ..draws.draw import runs
 from ..errors import NotLowRank
 from ..ops.base import Op, apply_once, watched
 from ..perturbation import Perturbation
-from ..whole import whole
 from .base import Product, Scheme, at_once, outer_sum, wide
 from .independent import Independent
 
@@ -38,7 +38,7 @@ class LowRank(Scheme):
     name = "low_rank"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", whole("rank", self.rank, 1, of="LowRank"))
+        object.__setattr__(self, "rank", whole_number("rank", self.rank, 1, of="LowRank"))
 
     def check(self, distribution: Distribution, what: str) -> None:
         if not isinstance(distribution, Gaussian) or (isinstance(distribution.std, Tensor) and distribution.std.dim()):

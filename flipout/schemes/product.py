@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._batched_gradients import one_at_a_time
 from ..backend import autocasts, chosen, without_autocast
-from ..batched import one_at_a_time
 from ..distributions.base import Scaled, sample
 from .spec import Spec
 

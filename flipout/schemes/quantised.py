@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._batched_gradients import one_at_a_time
 from ..backend import ADA, capability, chosen, without_autocast
-from ..batched import one_at_a_time
 from ..draws.bits import transformed
 from ..errors import InvalidArgument, Unsupported
 from ..ops.base import flip, refuse_double_backward

@@ -1,10 +1,11 @@
-"""How the variance of gradients falls with the batch size, on your own model."""
+"""Measure how the variance of your model's gradients falls with the batch size."""
 
-from .compare import Comparison, compare
-from .fits import Fit, Slope
-from .measure import measure
-from .records import Measurements, Record
-from .theorem import Decomposition, Term, decompose
+from ._compare import Comparison, compare
+from ._decompose import decompose
+from ._fits import Fit, Slope
+from ._measure import measure
+from ._records import Measurements, Record
+from ._theorem import Decomposition, Term
 
 __all__ = [
     "Comparison",

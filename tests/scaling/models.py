@@ -1,4 +1,4 @@
-"""Models and steps that one process and several have in common."""
+"""Models and training steps for one process and for several."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ PRIORS = {
 
 
 class Reader(nn.Module):
-    """A recurrent net whose decoder is its embedding, padding row included."""
+    """A recurrent net whose decoder is tied to its embedding, including the padding row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def elbo_of(model: nn.Module) -> ELBO:
 
 
 def dyadic(**options: Any) -> Any:
-    """A net whose numbers are small multiples of powers of two: no sum of them is ever rounded."""
+    """Return a net whose numbers are small multiples of powers of two, so that no sum is ever rounded."""
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).double()
     with torch.no_grad():
         for i, parameter in enumerate(model.parameters()):
@@ -72,16 +72,16 @@ def dyadic(**options: Any) -> Any:
 DYADIC_X = ((torch.arange(32) * 5) % 13 - 6).double().view(8, 4) / 8
 
 
-def train(elbo: ELBO, optimizer: torch.optim.Optimizer, here: slice, steps: int = STEPS) -> list[Tensor]:
-    """(loss, KL) of each step, with a fresh draw."""
-    made = []
+def train(elbo: ELBO, optimizer: torch.optim.Optimizer, rows: slice, steps: int = STEPS) -> list[Tensor]:
+    """Return (loss, KL) of each step. Every step has a fresh draw."""
+    history = []
     for _ in range(steps):
-        terms = elbo(TOKENS[here], TARGETS[here])
+        terms = elbo(TOKENS[rows], TARGETS[rows])
         optimizer.zero_grad()
         terms.loss.backward()
         optimizer.step()
-        made.append(torch.stack((terms.loss, terms.kl)).detach())
-    return made
+        history.append(torch.stack((terms.loss, terms.kl)).detach())
+    return history
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:

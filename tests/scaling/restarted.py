@@ -1,6 +1,6 @@
-"""A sharded training run in pieces, one of whose ranks may be killed: python -m tests.scaling.restarted FOLDER [kill]
+"""A sharded training run in pieces, in which a rank may be killed: python -m tests.scaling.restarted FOLDER [kill]
 
-The first rank keeps the run: a piece for each epoch, written once the ranks have saved their distributed checkpoint.
+The first rank keeps the run. Each epoch is a piece, written after the ranks have saved their distributed checkpoint.
 """
 
 import os
@@ -20,7 +20,7 @@ from flipout.experiments.runs import opened
 from tests.ranks import leave
 from tests.scaling.models import elbo_of, optimizer_of, reader, train
 from tests.scaling.torchrun import joined
-from tests.scaling.two_ranks import shard, whole
+from tests.scaling.two_ranks import full_state, shard
 
 EPOCHS = 4
 SETTINGS = {"seed": 3, "device": "cpu"}
@@ -31,10 +31,10 @@ class Training:
         self.folder, self.rank, self.killed = folder, rank, killed
         self.model = shard(reader())
         self.elbo, self.optimizer = elbo_of(self.model), optimizer_of(self.model)
-        self.epoch = 0  # that the model stands at the beginning of
+        self.epoch = 0  # the next epoch of the model
 
-    def go(self, epoch: int, seed: int) -> list[float]:
-        """An epoch, from where the last one ended; its losses."""
+    def train_epoch(self, epoch: int, seed: int) -> list[float]:
+        """Train for an epoch, from the end of the last one. Return its losses."""
         if self.epoch != epoch:
             self.load(self.folder / f"checkpoint {epoch - 1}")
         torch.manual_seed(seed)
@@ -58,36 +58,36 @@ class Training:
         set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
 
-def told(order: tuple[int, int] | None) -> tuple[int, int] | None:
-    """What the first rank says: the epoch to go through and its seed, or that there are no more."""
+def broadcast(order: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return the order of the first rank on all ranks: an epoch and its seed, or None at the end."""
     box = [order]
     dist.broadcast_object_list(box, src=0)
     return box[0]
 
 
 def main(folder: Path, killed: bool) -> None:
-    rank, first = joined(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-    training = Training(folder, rank, killed and first)
+    rank, is_first_attempt = joined(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    training = Training(folder, rank, killed and is_first_attempt)
     keeping = opened(folder / "run", SETTINGS, resume=True, progress=Progress()) if rank == 0 else nullcontext()
-    losses, made = [], []
+    losses, trained_epochs = [], []
     with keeping as run:
         if run is None:
-            while (order := told(None)) is not None:
-                training.go(*order)
+            while (order := broadcast(None)) is not None:
+                training.train_epoch(*order)
         else:
             for epoch in range(EPOCHS):
 
-                def make(epoch: int = epoch) -> list[float]:
-                    made.append(epoch)
-                    order = told((epoch, run.seed_of(f"epoch {epoch}")))
+                def train_one(epoch: int = epoch) -> list[float]:
+                    trained_epochs.append(epoch)
+                    order = broadcast((epoch, run.seed_of(f"epoch {epoch}")))
                     assert order is not None
-                    return training.go(*order)
+                    return training.train_epoch(*order)
 
-                losses.append(run.piece(f"epoch {epoch}", make))
-            told(None)
-    numbers = whole(training.model)
+                losses.append(run.piece(f"epoch {epoch}", train_one))
+            broadcast(None)
+    state = full_state(training.model)
     if rank == 0:
-        torch.save({"losses": losses, "numbers": numbers, "made": made}, folder / "0.pt")
+        torch.save({"losses": losses, "state": state, "epochs": trained_epochs}, folder / "0.pt")
     leave()
 
 

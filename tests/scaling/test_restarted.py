@@ -1,4 +1,4 @@
-"""A rank that is killed costs the epoch that it was in, and nothing else."""
+"""A killed rank costs the epoch that it was in and nothing else."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ def test_a_killed_rank_does_not_change_the_result(tmp_path: Path) -> None:
     for name, *kill in (("undisturbed",), ("killed", "kill")):
         folder = tmp_path / name
         folder.mkdir()
-        said = launch("tests.scaling.restarted", 2, folder, *kill, restarts=1)
-        assert ("exitcode: -9" in said) == bool(kill)
+        output = launch("tests.scaling.restarted", 2, folder, *kill, restarts=1)
+        assert ("exitcode: -9" in output) == bool(kill)
         outcomes += results(folder, 1)
     undisturbed, killed = outcomes
-    assert undisturbed["made"] == list(range(EPOCHS))
-    assert killed["made"] == [2, 3]  # by the second attempt
+    assert undisturbed["epochs"] == list(range(EPOCHS))
+    assert killed["epochs"] == [2, 3]  # in the second attempt
     assert killed["losses"] == undisturbed["losses"]
-    assert all(torch.equal(killed["numbers"][name], value) for name, value in undisturbed["numbers"].items())
+    assert all(torch.equal(killed["state"][name], value) for name, value in undisturbed["state"].items())

@@ -1,4 +1,4 @@
-"""Worker processes as `torchrun` starts them, on one machine: `python -m tests.scaling.…` in each."""
+"""Start worker processes with torchrun on one machine. Each runs `python -m tests.scaling.…`."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 
 ROOT = Path(__file__).parents[2]
-# torchrun's agent would lend its store, in which restarted workers find the addresses of dead ones (pytorch #135712).
+# Otherwise torchrun's agent shares its store, and restarted workers find the addresses of dead ones (pytorch #135712).
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def launch(module: str, ranks: int, *args: Any, restarts: int = 0) -> str:
-    """Run a module in `ranks` processes, over a port that the rendezvous finds free; what they printed."""
+    """Run a module in `ranks` processes, on a free port. Return what they printed."""
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     finished = subprocess.run(
         [*run, f"--max-restarts={restarts}", "-m", module, *map(str, args)],
@@ -34,7 +34,7 @@ def results(folder: Path, ranks: int) -> list[dict[Any, Any]]:
 
 
 def joined() -> int:
-    """Join the group of the processes that were started together; the rank."""
+    """Join the process group and return the rank."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     return dist.get_rank()

@@ -1,4 +1,4 @@
-"""A linear regression whose α, β and γ are known in closed form; derived in docs/variance.md.
+"""A linear regression whose α, β and γ are known in closed form. docs/variance.md derives them.
 
 Output w·x with w = w̄ ∘ (1 + σε), loss ½ (w·x − t)², x ~ N(0, I), t = (w̄ − u)·x + η, η ~ N(0, s²).
 """
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import flipout
 
 MEAN = torch.tensor([0.8, -0.5, 0.3], dtype=torch.float64)
-OFF = torch.tensor([0.4, 0.2, -0.6], dtype=torch.float64)  # u
+OFFSET = torch.tensor([0.4, 0.2, -0.6], dtype=torch.float64)  # u
 SIGMA, NOISE = 0.7, 0.5
 
 
@@ -23,7 +23,7 @@ def model() -> nn.Module:
 def data(size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     x = torch.randn(size, 3, generator=generator, dtype=torch.float64)
     noise = torch.randn(size, 1, generator=generator, dtype=torch.float64) * NOISE
-    return x, x @ (MEAN - OFF).unsqueeze(1) + noise
+    return x, x @ (MEAN - OFFSET).unsqueeze(1) + noise
 
 
 def loss(output: Tensor, target: Tensor) -> Tensor:
@@ -31,8 +31,8 @@ def loss(output: Tensor, target: Tensor) -> Tensor:
 
 
 def truth() -> dict[str, float]:
-    """Averages over the three entries."""
-    w, u, v = MEAN, OFF, SIGMA**2
+    """Return α, β and γ, averaged over the three entries."""
+    w, u, v = MEAN, OFFSET, SIGMA**2
     second = (1 + v) * (u.square().sum() + 2 * u.square() + NOISE**2) + 12 * v * w * u
     second = second + v * (1 + v) * (w.square().sum() + 2 * w.square()) + 6 * v**2 * w.square()
     alpha = second - (u + v * w).square()
@@ -42,5 +42,5 @@ def truth() -> dict[str, float]:
 
 def variance(scheme: str, size: int) -> float:
     known = truth()
-    rest = {"independent": 0.0, "flipout": known["gamma"], "shared": known["beta"] + known["gamma"]}[scheme]
-    return known["alpha"] / size + (size - 1) / size * rest
+    covariance = {"independent": 0.0, "flipout": known["gamma"], "shared": known["beta"] + known["gamma"]}[scheme]
+    return known["alpha"] / size + (size - 1) / size * covariance

@@ -1,4 +1,4 @@
-"""Comparisons of two measured variances, and of one with a prediction."""
+"""Compare two measured variances, or one with a prediction."""
 
 import math
 from typing import Any
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from flipout._student import interval
 from flipout.errors import InvalidArgument
 from flipout.variance import Record, Term, compare
-from flipout.variance.records import interval
 from tests.statistics import assert_probability
 
 
@@ -18,7 +18,7 @@ def record(values: np.ndarray) -> Record:
 
 
 @pytest.mark.parametrize("shift", [-1.0, 0.0, 0.3])
-def test_two_records_are_compared_by_welch(shift: float) -> None:
+def test_two_records_are_compared_by_welchs_test(shift: float) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(1 + shift, 0.2, 5), rng.normal(1, 0.5, 50)
     found = compare(record(x), record(y))
@@ -30,7 +30,7 @@ def test_two_records_are_compared_by_welch(shift: float) -> None:
         assert found.freedom == pytest.approx(theory.df)
 
 
-def test_a_prediction_whose_error_is_known() -> None:
+def test_a_prediction_with_a_known_error() -> None:
     x = np.array([1.0, 1.2, 1.1, 1.4])
     found = compare(record(x), Term(1.0, 0.0))
     theory: Any = stats.ttest_1samp(x, 1.0, alternative="greater")
@@ -40,11 +40,11 @@ def test_a_prediction_whose_error_is_known() -> None:
     assert found.p == pytest.approx(2 * stats.norm.sf(0.6))
 
 
-def test_false_alarms_where_repeats_differ() -> None:
+def test_false_alarm_rate_with_unequal_repeats() -> None:
     rng = np.random.default_rng(1)
     trials = [compare(record(rng.normal(1, 0.1, 5)), record(rng.normal(1, 0.05, 50))) for _ in range(3000)]
-    assert_probability(sum(one.p_greater < 0.05 for one in trials), len(trials), 0.05)
-    assert_probability(sum(one.p < 0.05 for one in trials), len(trials), 0.05)
+    assert_probability(sum(trial.p_greater < 0.05 for trial in trials), len(trials), 0.05)
+    assert_probability(sum(trial.p < 0.05 for trial in trials), len(trials), 0.05)
 
 
 def test_values_without_error() -> None:
@@ -58,3 +58,7 @@ def test_values_without_error() -> None:
 def test_a_single_repeat_has_no_error() -> None:
     with pytest.raises(InvalidArgument, match="repeats ≥ 2"):
         compare(record(np.array([1.0])), Term(1.0, 0.1))
+
+
+def test_repr_is_short() -> None:
+    assert repr(compare(Term(1 / 3, 0.3), Term(1.0, 0.4))) == "Comparison(-0.6667 ± 0.5, p_greater=0.91, p=0.18)"

@@ -1,8 +1,9 @@
 """Data-parallel training has the variance that the paper's appendix predicts.
 
-With a base of its own on each of R ranks, the averaged gradient is the mean of R independent gradients of batches of
-N/R examples: (1/R) (α R/N + (N/R − 1) R/N · rest) = α/N + (N/R − 1)/N · rest, where rest is γ for flipout and β + γ for
-shared perturbations. One base for all is one batch of N: α/N + (N − 1)/N · rest.
+If each of R ranks has its own base, the averaged gradient is the mean of R independent gradients of batches of N/R
+examples. Its variance is (1/R) (α R/N + (N/R − 1) R/N · c) = α/N + (N/R − 1)/N · c, where the covariance c is γ for
+flipout and β + γ for shared perturbations. With one base for all ranks it is the variance of one batch of N examples:
+α/N + (N − 1)/N · c.
 """
 
 import sys
@@ -22,12 +23,12 @@ from tests.variance import regression
 
 RANKS, EACH = 3, 24
 SIZE = RANKS * EACH
-STEPS, COPIES = 20, 256  # each step draws that many independent gradients
+STEPS, COPIES = 20, 256  # each step draws COPIES independent gradients
 SCHEMES = ["flipout", "shared"]
 
 
 def build(scheme: str, share_base: bool) -> nn.Module:
-    """COPIES of the regression side by side: the groups of a convolution have inputs, noise and signs of their own."""
+    """Build COPIES of the regression. The groups of a convolution have separate inputs, noise and signs."""
     layer = nn.Conv1d(3 * COPIES, COPIES, 1, groups=COPIES, bias=False).double()
     with torch.no_grad():
         layer.weight.copy_(regression.MEAN[:, None].expand_as(layer.weight))
@@ -36,28 +37,28 @@ def build(scheme: str, share_base: bool) -> nn.Module:
 
 
 def draws(model: nn.Module, examples: int, generator: torch.Generator) -> Tensor:
-    """(STEPS · COPIES, 3) gradients."""
+    """Return (STEPS · COPIES, 3) gradients."""
     (parameter,) = model.parameters()
-    made = []
+    gradients = []
     for _ in range(STEPS):
         x, y = regression.data(examples * COPIES, generator)
         output = model(x.view(examples, 3 * COPIES, 1))
         parameter.grad = None
         (regression.loss(output, y.view(examples, COPIES, 1)) * COPIES).backward()
         assert parameter.grad is not None
-        made.append(parameter.grad.squeeze(-1).clone())
-    return torch.cat(made)
+        gradients.append(parameter.grad.squeeze(-1).clone())
+    return torch.cat(gradients)
 
 
 def work(folder: str) -> None:
-    rank, made = joined(), {}
+    rank, gradients = joined(), {}
     for scheme in SCHEMES:
         for share in (False, True):
             model = build(scheme, share)
-            torch.manual_seed(7)  # the same on all ranks: what sets their bases apart is the rank alone
+            torch.manual_seed(7)  # the same on all ranks: only the rank tells their bases apart
             generator = torch.Generator().manual_seed(rank)
-            made[scheme, share] = draws(DistributedDataParallel(model), EACH, generator)
-    torch.save(made, f"{folder}/{rank}.pt")
+            gradients[scheme, share] = draws(DistributedDataParallel(model), EACH, generator)
+    torch.save(gradients, f"{folder}/{rank}.pt")
     leave()
 
 
@@ -69,7 +70,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
 
 
 def squares(gradients: Tensor) -> Tensor:
-    """Per draw, averaged over the entries: their mean is the variance."""
+    """Return squared deviations per draw, averaged over the entries. Their mean is the variance."""
     return torch.from_numpy(squared_deviations(gradients)).mean(1)
 
 
@@ -87,29 +88,29 @@ def test_the_averaged_gradient_has_the_predicted_variance(ranks, scheme: str, sh
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_independent_bases_give_the_form_of_the_appendix(scheme: str) -> None:
+def test_independent_bases_have_the_variance_of_the_appendix(scheme: str) -> None:
     known = regression.truth()
-    rest = {"flipout": known["gamma"], "shared": known["beta"] + known["gamma"]}[scheme]
-    assert predicted(scheme, False) == pytest.approx(known["alpha"] / SIZE + (EACH - 1) / SIZE * rest)
+    covariance = {"flipout": known["gamma"], "shared": known["beta"] + known["gamma"]}[scheme]
+    assert predicted(scheme, False) == pytest.approx(known["alpha"] / SIZE + (EACH - 1) / SIZE * covariance)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_shared_base_gives_the_variance_of_one_process(ranks, scheme: str) -> None:
+def test_a_shared_base_has_the_variance_of_one_process(ranks, scheme: str) -> None:
     model = build(scheme, True)
     torch.manual_seed(8)
     alone = draws(model, SIZE, torch.Generator().manual_seed(RANKS))
     assert_same_mean(squares(ranks[0][scheme, True]), squares(alone))
 
 
-def test_flipout_is_below_shared_perturbations_with_bases_of_their_own(ranks) -> None:
+def test_flipout_is_below_shared_if_each_rank_has_its_own_base(ranks) -> None:
     found = [squares(ranks[0][scheme, False]) for scheme in SCHEMES]
-    errors = [float(one.std()) / len(one) ** 0.5 for one in found]
+    errors = [float(squared.std()) / len(squared) ** 0.5 for squared in found]
     assert found[0].mean() + 10 * (errors[0] + errors[1]) < found[1].mean()
 
 
 def test_all_ranks_have_the_averaged_gradient(ranks) -> None:
-    for made in ranks[1:]:
-        torch.testing.assert_close(made, ranks[0], rtol=0, atol=0)
+    for gradients in ranks[1:]:
+        torch.testing.assert_close(gradients, ranks[0], rtol=0, atol=0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fits and slopes have the error rates that they state, also where the errors come from few repeats."""
+"""Fits and slopes have the error rates that they state, even if the errors come from few repeats."""
 
 import functools
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ import pytest
 from scipy import stats
 
 from flipout.errors import InvalidArgument
-from flipout.variance import Fit, Measurements, Record
+from flipout.variance import Fit, Measurements, Record, Slope
 from tests.statistics import ALPHA
 
-COUNT = 1000  # of simulated curves
+COUNT = 1000  # simulated curves
 A, B = 0.3, 5.0
-REPEATS = [(50, 5), (5, 5), (3, 3)]  # in the lower and the upper half of the batch sizes
-SPREADS = [(0.05, 0.05), (0.03, 0.1), (0.1, 0.03)]  # of one estimate, relative, at the smallest and the largest
+REPEATS = [(50, 5), (5, 5), (3, 3)]  # at the smaller and the larger half of the batch sizes
+# Relative spread of one estimate, at the smallest and at the largest batch size.
+SPREADS = [(0.05, 0.05), (0.03, 0.1), (0.1, 0.03)]
 
 
 def sizes(count: int) -> np.ndarray:
@@ -24,7 +25,7 @@ def sizes(count: int) -> np.ndarray:
 def simulated(
     variances: np.ndarray, repeats: tuple[int, int], spread: tuple[float, float], count: int = COUNT
 ) -> Measurements:
-    """`count` curves at N = 1, 2, 4, …; an estimate is the true variance times χ²_f / f, with f for its spread."""
+    """Simulate curves at N = 1, 2, 4, …. An estimate is the true variance times χ²_f / f, where f gives its spread."""
     rng = np.random.default_rng(0)
     half = len(variances) // 2
     records = []
@@ -33,14 +34,14 @@ def simulated(
         estimates = variances[i] * rng.chisquare(f, (count, k)) / f
         means, errors = estimates.mean(1), estimates.std(1, ddof=1) / k**0.5
         records += [
-            Record(f"{j}", "flipout", 2**i, *one, 0.0, 0.0, 200, k)
-            for j, one in enumerate(zip(means.tolist(), errors.tolist(), strict=True))
+            Record(f"{j}", "flipout", 2**i, mean, error, 0.0, 0.0, 200, k)
+            for j, (mean, error) in enumerate(zip(means.tolist(), errors.tolist(), strict=True))
         ]
     return Measurements(records)
 
 
 def assert_rate(happened: Sequence[bool], low: float, high: float) -> None:
-    """Its probability is from `low` to `high`; if so, this fails with probability ALPHA."""
+    """Assert that the event has a probability from `low` to `high`. If it has, this fails with probability ALPHA."""
     for bound, alternative in ((low, "less"), (high, "greater")):
         p = float(stats.binomtest(sum(happened), len(happened), bound, alternative).pvalue)
         assert p >= ALPHA / 2, f"{np.mean(happened):.4f} of {len(happened)}, expected from {low} to {high}"
@@ -57,12 +58,12 @@ def fits(case: Case) -> list[Fit]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_true_form_is_rejected_as_often_as_p_says(case: Case) -> None:
+def test_p_is_the_rate_at_which_a_true_form_is_rejected(case: Case) -> None:
     assert_rate([fit.p < 0.01 for fit in fits(case)], 0.005, 0.015)
     assert_rate([fit.p < 0.1 for fit in fits(case)], 0.07, 0.12)
 
 
-def test_a_true_form_is_rejected_as_often_as_p_says_over_all_cases() -> None:
+def test_p_is_that_rate_over_all_cases() -> None:
     found = [fit.p for case in CASES for fit in fits(case)]
     assert_rate([p < 0.01 for p in found], 0.008, 0.012)
     assert_rate([p < 0.001 for p in found], 0.0005, 0.002)
@@ -80,13 +81,13 @@ def test_intervals_of_the_parameters_cover_the_truth(case: Case) -> None:
 
 @pytest.mark.parametrize("repeats", REPEATS[:2], ids=str)
 @pytest.mark.parametrize("spread", SPREADS, ids=str)
-def test_another_power_of_n_is_found(repeats: tuple[int, int], spread: tuple[float, float]) -> None:
+def test_another_power_of_n_is_detected(repeats: tuple[int, int], spread: tuple[float, float]) -> None:
     assert max(fit.p for fit in simulated(B * sizes(14) ** -0.8, repeats, spread, 50).fit()) < 1e-6
 
 
 @pytest.mark.parametrize("repeats", REPEATS[:2], ids=str)
 @pytest.mark.parametrize("place", [0, 4, 9, 13])
-def test_one_point_that_is_off_is_found(repeats: tuple[int, int], place: int) -> None:
+def test_an_outlier_is_detected(repeats: tuple[int, int], place: int) -> None:
     variances = A + B / sizes(14)
     variances[place] *= 1.3
     assert max(fit.p for fit in simulated(variances, repeats, (0.03, 0.03), 50).fit()) < 1e-6
@@ -115,7 +116,7 @@ def test_deterministic_gradients() -> None:
     assert (slope.low, slope.high) == pytest.approx((-1.0, -1.0))
 
 
-def test_no_variance_at_all_and_none_at_one_size() -> None:
+def test_zero_variance_at_all_sizes_or_at_one() -> None:
     (fit,) = exact(0.0, 0.0, 0.0).fit()
     assert (fit.a, fit.b, fit.p) == (0.0, 0.0, 1.0)
     (fit,) = exact(1.0, 0.5, 0.0, 0.1, error=0.01).fit()
@@ -132,9 +133,16 @@ def test_two_points_fit_any_curve(error: float) -> None:
     assert fit.a_error == pytest.approx(error * 5**0.5, abs=1e-9)  # a = 2 y₂ − y₁
 
 
-def test_what_cannot_be_fitted() -> None:
+def test_a_fit_needs_two_sizes_and_two_repeats() -> None:
     once = Measurements(Record("w", "flipout", n, 1.0, float("inf"), 0.0, 0.0, 200, 1) for n in (1, 2))
     for measured in (once, exact(1.0), Measurements([*exact(1.0), *exact(1.1)])):
         for method in (measured.fit, measured.slope):
             with pytest.raises(InvalidArgument, match="w, flipout: a fit needs two batch sizes"):
                 method()
+
+
+def test_reprs_are_short() -> None:
+    fit = Fit("0.weight", "flipout", 1 / 3, 1 / 70, 5.0, 0.2, 1.0, 4, 2 / 3, 9.0, 9.0)
+    assert repr(fit) == "Fit(0.weight, flipout: (0.3333 ± 0.014) + (5 ± 0.2) / N, p=0.67)"
+    slope = Slope("0.weight", "flipout", -2 / 3, 0.1, -0.8, -0.5)
+    assert repr(slope) == "Slope(0.weight, flipout: -0.6667, 90 %: -0.8 to -0.5)"

@@ -14,8 +14,8 @@ import torch
 import triton
 from torch import Tensor
 
+from ..._batched_gradients import one_at_a_time
 from ...backend import register
-from ...batched import one_at_a_time
 from ..base import refuse_double_backward
 from ..lstm import WRITTEN_OUT
 from . import gates as pointwise

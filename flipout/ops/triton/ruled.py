@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..._batched_gradients import one_at_a_time
 from ...backend import register
-from ...batched import one_at_a_time
 from ..base import refuse_double_backward
 from ..linear import Linear
 from ..lstm import RULED

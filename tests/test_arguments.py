@@ -1,4 +1,4 @@
-"""Whole numbers: one check for every argument that has to be one."""
+"""Every argument that must be a whole number goes through one check."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from torch import nn
 
 import flipout
 from flipout import bayes, es
+from flipout._arguments import whole_number
 from flipout.errors import InvalidArgument
-from flipout.whole import whole
 from tests.networks import mlp
 
 X, P, Y = torch.randn(3, 4), torch.full((3, 2), 0.5), torch.tensor([0, 1, 0])
@@ -46,8 +46,8 @@ def strategy(**options: Any) -> es.EvolutionStrategy:
     return es.EvolutionStrategy(nn.Linear(4, 3), lambda members: torch.zeros(members.size), **settings)
 
 
-# name → a call with the number, and the least that it may be
-TAKERS: dict[str, tuple[Any, int | None]] = {
+# name → a call with the number, and the smallest number allowed
+CALLS: dict[str, tuple[Any, int | None]] = {
     "freeze": (frozen, 0),
     "bins": (lambda n: bayes.reliability(P, Y, n), 1),
     "kl": (lambda n: bayes.kl(noisy(), samples=n), 1),
@@ -78,19 +78,19 @@ TAKERS: dict[str, tuple[Any, int | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", TAKERS)
-def test_numpy_integers_are_taken_and_others_refused(name: str) -> None:
-    take, least = TAKERS[name]
-    take(np.int64(least or 0))
-    take(least or 0)
+@pytest.mark.parametrize("name", CALLS)
+def test_numpy_integers_are_accepted_and_other_types_refused(name: str) -> None:
+    call, least = CALLS[name]
+    call(np.int64(least or 0))
+    call(least or 0)
     for bad in (True, 2.0, np.float64(2.0), "2", *([] if least is None else [least - 1, np.int64(least - 1)])):
         with pytest.raises(InvalidArgument, match=r"=.*expected .*a whole number"):
-            take(bad)
+            call(bad)
 
 
-def test_a_whole_number_is_an_int() -> None:
-    assert type(whole("n", np.uint8(7), 1)) is int
+def test_the_result_is_an_int() -> None:
+    assert type(whole_number("n", np.uint8(7), 1)) is int
     assert type(flipout.Flipout(group=np.int64(2)).group) is int  # pyright: ignore[reportArgumentType]
     assert repr(flipout.LowRank(np.int32(2))) == "LowRank(rank=2)"  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidArgument, match=r"^f\(n=0\): expected a size, a whole number ≥ 1, or None\.$"):
-        whole("n", 0, 1, of="f", means="a size", more=", or None.")
+        whole_number("n", 0, 1, of="f", means="a size", more=", or None.")

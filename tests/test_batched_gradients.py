@@ -1,4 +1,4 @@
-"""Batched gradients and forward-mode derivatives are those of a loop, under every scheme."""
+"""Batched gradients and forward-mode derivatives equal those of a loop, under every scheme."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import flipout
 
-pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # of torch's own attention under vmap
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own attention under vmap
 SCHEMES = ["shared", "flipout", flipout.Flipout(group=2), flipout.Flipout(reuse_signs=True), "independent", "low_rank"]
 FP8 = flipout.Flipout(perturbation_dtype=torch.float8_e4m3fn)
 LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
@@ -33,7 +33,7 @@ def noise_of(scheme: Any) -> flipout.Distribution:
     return flipout.Gaussian(0.3) if scheme == "low_rank" else flipout.MeanField(std=0.3)
 
 
-def made(layer: str, scheme: Any, dtype: torch.dtype = torch.float64) -> tuple[Any, Tensor]:
+def build(layer: str, scheme: Any, dtype: torch.dtype = torch.float64) -> tuple[Any, Tensor]:
     torch.manual_seed(0)
     make, inputs = LAYERS[layer]
     module, x = make(), inputs()
@@ -41,71 +41,71 @@ def made(layer: str, scheme: Any, dtype: torch.dtype = torch.float64) -> tuple[A
     return flipout.perturb(module.to(dtype), noise_of(scheme), scheme=scheme, where="*"), x
 
 
-def called(model: nn.Module, x: Tensor) -> Tensor:
+def held_output(model: nn.Module, x: Tensor) -> Tensor:
     with flipout.hold(model, seed=1):
         y = model(x)
     return y[0] if isinstance(y, tuple) else y
 
 
-def batched_and_looped(model: nn.Module, x: Tensor, ways: tuple[str, ...], count: int = 3) -> None:
+def assert_batched_equals_looped(model: nn.Module, x: Tensor, ways: tuple[str, ...], count: int = 3) -> None:
     leaves = [*model.parameters(), *([x.requires_grad_()] if x.is_floating_point() else [])]
-    y = called(model, x)
+    y = held_output(model, x)
     upstream = torch.randn(count, *y.shape, dtype=y.dtype)
 
-    def one(grad: Tensor) -> tuple[Tensor, ...]:
+    def single(grad: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad(y, leaves, grad, retain_graph=True)
 
-    looped = [torch.stack(parts) for parts in zip(*map(one, upstream), strict=True)]
+    looped = [torch.stack(parts) for parts in zip(*map(single, upstream), strict=True)]
     for way in ways:
         if way == "grad":
             found = torch.autograd.grad(y, leaves, upstream, retain_graph=True, is_grads_batched=True)
         else:
-            found = vmap(one)(upstream)
+            found = vmap(single)(upstream)
         torch.testing.assert_close(list(found), looped, rtol=0, atol=1e-10 if y.dtype == torch.float64 else 1e-5)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_batched_gradients_are_those_of_a_loop(layer: str, scheme: Any) -> None:
-    batched_and_looped(*made(layer, scheme), ("grad", "vmap"))
+def test_batched_gradients_equal_a_loop(layer: str, scheme: Any) -> None:
+    assert_batched_equals_looped(*build(layer, scheme), ("grad", "vmap"))
 
 
 @pytest.mark.parametrize("layer", ["linear", "lstm", "gru", "encoder"])
 @pytest.mark.parametrize("scheme", ["flipout", FP8], ids=str)
-def test_batched_gradients_where_the_backward_pass_is_written_out(layer: str, scheme: Any) -> None:
-    """An LSTM in single precision, and FP8, whose scale is of each gradient alone."""
-    batched_and_looped(*made(layer, scheme, torch.float32), ("grad", "vmap"))
+def test_batched_gradients_of_handwritten_backward_passes(layer: str, scheme: Any) -> None:
+    """An LSTM in single precision, and FP8, which has a scale for each gradient."""
+    assert_batched_equals_looped(*build(layer, scheme, torch.float32), ("grad", "vmap"))
 
 
 def test_batches_of_batches() -> None:
-    model, x = made("linear", "flipout")
-    y = called(model, x.requires_grad_())
+    model, x = build("linear", "flipout")
+    y = held_output(model, x.requires_grad_())
     upstream = torch.randn(2, 3, *y.shape, dtype=y.dtype)
 
-    def one(grad: Tensor) -> Tensor:
+    def single(grad: Tensor) -> Tensor:
         return torch.autograd.grad(y, x, grad, retain_graph=True)[0]
 
-    def some(grads: Tensor) -> Tensor:
+    def batched(grads: Tensor) -> Tensor:
         return torch.autograd.grad(y, x, grads, retain_graph=True, is_grads_batched=True)[0]
 
-    looped = torch.stack([torch.stack([one(grad) for grad in part]) for part in upstream])
-    torch.testing.assert_close(vmap(vmap(one))(upstream), looped, rtol=0, atol=1e-10)
-    torch.testing.assert_close(torch.stack([some(part) for part in upstream]), looped, rtol=0, atol=1e-10)
-    torch.testing.assert_close(_vmap(some)(upstream), looped, rtol=0, atol=1e-10)
+    looped = torch.stack([torch.stack([single(grad) for grad in part]) for part in upstream])
+    torch.testing.assert_close(vmap(vmap(single))(upstream), looped, rtol=0, atol=1e-10)
+    torch.testing.assert_close(torch.stack([batched(part) for part in upstream]), looped, rtol=0, atol=1e-10)
+    torch.testing.assert_close(_vmap(batched)(upstream), looped, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "local_reparam"], ids=str)
-def test_jacobians_and_hessians_by_any_way(scheme: Any) -> None:
+def test_all_ways_to_a_jacobian_or_hessian_agree(scheme: Any) -> None:
     noise = noise_of(scheme)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     model, x = flipout.perturb(net, noise, scheme=scheme, where="*"), torch.randn(4, 3, dtype=torch.float64)
 
     def total(x: Tensor) -> Tensor:
-        return called(model, x).square().sum()
+        return held_output(model, x).square().sum()
 
     def call(x: Tensor) -> Tensor:
-        return called(model, x)
+        return held_output(model, x)
 
     looped = jacobian(call, x)
     ways = [
@@ -128,9 +128,9 @@ def test_jacobians_and_hessians_by_any_way(scheme: Any) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("layer", [name for name in LAYERS if name != "embedding"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_forward_mode_is_the_jvp(layer: str, scheme: Any, dtype: torch.dtype) -> None:
-    """Along x and along the Parameters."""
-    model, x = made(layer, scheme, dtype)
+def test_forward_mode_equals_the_jvp(layer: str, scheme: Any, dtype: torch.dtype) -> None:
+    """In the direction of x and of the Parameters."""
+    model, x = build(layer, scheme, dtype)
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     tangents = {name: torch.randn_like(p) for name, p in parameters.items()}
     along = torch.randn_like(x)
@@ -145,7 +145,7 @@ def test_forward_mode_is_the_jvp(layer: str, scheme: Any, dtype: torch.dtype) ->
     with fwAD.dual_level():
         duals = {name: fwAD.make_dual(p, tangents[name]) for name, p in parameters.items()}
         found = fwAD.unpack_dual(call(fwAD.make_dual(x, along), duals)).tangent
-    rounding = 1e-7 if dtype == torch.float64 else 1e-4  # of two ways to compute it
+    rounding = 1e-7 if dtype == torch.float64 else 1e-4  # the two computations round differently
     torch.testing.assert_close(found, expected, rtol=rounding, atol=rounding)
     small = 1e-6
     if dtype == torch.float64:
