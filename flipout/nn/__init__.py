@@ -4,10 +4,12 @@ from .attention import MultiheadAttention
 from .base import Perturbed
 from .call import is_noisy, perturbations
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from .declaration import Declaration
 from .embedding import Embedding, EmbeddingBag
 from .inputs import compute_dtype, rows_back, rows_first
 from .linear import Linear
 from .norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
+from .parameters import Perturbations
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
 LAYERS: tuple[type[Perturbed], ...] = (
@@ -36,11 +38,34 @@ LAYERS: tuple[type[Perturbed], ...] = (
 )
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Declaration",
+    "Embedding",
+    "EmbeddingBag",
+    "GRUCell",
+    "GroupNorm",
+    "LSTMCell",
+    "LayerNorm",
+    "Linear",
+    "MultiheadAttention",
+    "Perturbations",
     "Perturbed",
+    "RMSNorm",
+    "RNNCell",
     "compute_dtype",
     "is_noisy",
     "perturbations",
     "rows_back",
     "rows_first",
-    *(layer.__name__ for layer in LAYERS),
 ]

@@ -97,8 +97,16 @@ class Perturbations:
         base = 0 if noise is None or self.made is None else self.made.base
         return Perturbation(parameter, spread, distribution, *about, noise=noise, base=base)
 
-    def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None, part: Part | None = None) -> Tensor:
-        """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""
+    def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None = None, part: Part | None = None) -> Tensor:
+        """Return the op's output (N, …) for x (N, …), each example under its own weight.
+
+        Args:
+            op: The arithmetic, such as `flipout.ops.Linear(in_features, out_features)`.
+            x: The input, rows first.
+            weight: The name of the layer's weight. A weight without noise is used plain.
+            bias: A tensor to add, without noise. See `affine` for a bias with noise.
+            part: Some rows of a weight that packs several matrices.
+        """
         if x.dtype != self.dtype:
             x = x.to(self.dtype)
         if bias is not None and bias.dtype != self.dtype:
@@ -116,7 +124,10 @@ class Perturbations:
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
     def bound(self, op: Op, weight: str, *biases: str) -> Product:
-        """`product` for many inputs, one after the other; biases may be perturbed or missing."""
+        """Return a function that does `product` for many inputs (N, …) under this draw, such as time steps.
+
+        Biases are names; each may be perturbed, plain or missing.
+        """
         own = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
         given = [bias.to(self.dtype) for bias in own if bias is not None]
         plain = reduce(torch.add, given) if given else None
@@ -153,7 +164,10 @@ class Perturbations:
         return partial(op.batched(self.session.examples).apply, weight=self.formed(weight), bias=bias)
 
     def affine(self, op: Op, x: Tensor, weight: str = "weight", bias: str = "bias") -> Tensor:
-        """The op with a weight and a bias of the layer, either of them perturbed or not; the bias may be missing."""
+        """Return the op's output (N, …) for x (N, …) with a weight and a bias of the layer.
+
+        Either may be perturbed or plain, and the bias may be missing.
+        """
         if bias not in self.distributions:
             parameters = self.layer._parameters
             plain = parameters[bias] if bias in parameters else getattr(self.layer, bias, None)
