@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from ._arguments import whole_number
+from ._examples import find_examples
 from ._shards import refuse_shards
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
@@ -15,7 +16,7 @@ from .nn.adopt import adopt, followed_dim, sees_sequences
 from .nn.base import Perturbed, set_plan
 from .nn.checks import Where, check_distribution, check_fit, check_module
 from .nn.companions import companion_values, learn
-from .nn.contexts import parameter_names, refuse_reuse
+from .nn.contexts import parameter_names, perturbed_layers, refuse_reuse
 from .nn.declaration import check_scheme
 from .nn.plan import Plan
 from .nn.root import Root
@@ -33,6 +34,7 @@ def perturb(
     scheme: str | Scheme | None = None,
     where: Where | None = None,
     batch_dim: int | Mapping[str, int] | None = None,
+    example_inputs: Any = None,
     share_base: bool | None = None,
     process_group: Any = None,
 ) -> M:
@@ -41,8 +43,10 @@ def perturb(
     `scheme` is 'flipout' unless another is named. `where` (a glob, several, or a predicate over Parameter names) picks
     the Parameters; by default every weight matrix and convolution kernel of the layers it knows. `batch_dim` is the
     example's dimension where it is not 0, for all layers or by layer glob. Without a distribution nothing is converted:
-    the model becomes the root of the layers that were made by hand. Under data parallelism every rank has its own base
-    unless `share_base`; both options keep what an earlier call gave them.
+    the model becomes the root of the layers that were made by hand. `example_inputs`, a batch of two or more examples
+    (a tensor, a tuple of arguments or a dict of keyword arguments), shows where each layer's input has its examples:
+    folded windows, tokens and time steps are then followed instead of refused. Under data parallelism every rank has
+    its own base unless `share_base`; both options keep what an earlier call gave them.
     """
     check_module(model)
     if distribution is not None:
@@ -98,6 +102,8 @@ def perturb(
     for plan, dim, follows, sequences in by_hand:
         plan.batch_dim, plan.follows, plan.sequences = dim, follows, sequences
     adopt(model, first_names, share_base, process_group)
+    if example_inputs is not None:
+        find_examples(model, perturbed_layers(model), example_inputs, batch_dim)
     return model
 
 

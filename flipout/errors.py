@@ -95,3 +95,7 @@ class MissingExtra(FlipoutError, ImportError):
 
 class FleetError(FlipoutError, RuntimeError):
     """The workers of a fleet cannot be had, or die one after another."""
+
+
+class LayoutUnknown(UserWarning):
+    """A batch did not show where a layer's input has its examples."""

@@ -20,7 +20,7 @@ ORDER = [
     {"_shards"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},
-    {"where", "convert", "_freeze", "summary"},
+    {"where", "convert", "_examples", "_freeze", "summary"},
     {"bayes", "regularizers", "es", "variance"},
     {"experiments"},
 ]

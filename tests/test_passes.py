@@ -114,16 +114,47 @@ def test_bad_fields(options):
         pass
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_flattened_input_is_refused(scheme):
-    class Folded(nn.Module):
+class Folded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.decode = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decode(self.embed(x).flatten(0, 1))
+
+
+def test_under_shared_nobody_counts():
+    model = flipout.perturb(Folded(), flipout.Gaussian(0.1), scheme="shared")
+    with flipout.hold(model, seed=1):
+        y = model(torch.randn(2, 5, 4))
+        assert flipout.example_weights(model.embed)["weight"].shape[0] == 2
+    assert y.shape == (10, 3)
+
+
+def test_a_shared_layer_does_not_bind_the_count():
+    class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed, self.decode = nn.Linear(4, 5), nn.Linear(5, 3)
+            self.first = flipout.nn.Linear(4, 4, distribution=flipout.Gaussian(0.1), scheme="shared")
+            self.second = flipout.nn.Linear(4, 4, distribution=flipout.Gaussian(0.1), scheme="flipout")
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.decode(self.embed(x).flatten(0, 1))
+            return self.second(self.first(x.flatten(0, 1)).view(x.shape))
 
+    model, x, y = flipout.perturb(Mixed()), torch.randn(2, 5, 4), torch.empty(0)
+    for _ in range(3):
+        torch.manual_seed(4)
+        y = model(x)
+    with flipout.hold(model, seed=int((torch.manual_seed(4), torch.randint(2**63 - 1, ()))[1])):
+        model(x)
+        seen = flipout.example_weights(model.second)["weight"]
+        hidden = torch.nn.functional.linear(x, flipout.example_weights(model.first)["weight"][0], model.first.bias)
+    assert len(seen) == 2
+    torch.testing.assert_close(y, torch.einsum("ntf,nof->nto", hidden, seen) + model.second.bias)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[1:])
+def test_a_flattened_input_is_refused(scheme):
     model = flipout.perturb(Folded(), flipout.Gaussian(0.1), scheme=scheme)
     with pytest.raises(errors.ExampleCount, match=r"decode \(Linear\).*10 examples.*has 2 \(fixed by embed.*batch_dim"):
         model(torch.randn(2, 5, 4))

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class Pass:
         "draw",
         "examples",
         "formed",
+        "is_certain",
         "is_closed",
         "made",
         "process_group",
@@ -39,6 +41,7 @@ class Pass:
         self.process_group = process_group  # of the ranks that share a batch
         self.examples: int | None = None  # counted by the first layer that is called
         self.counted_by = ""
+        self.is_certain = False  # a layer that depends on the count has confirmed it
         self.before = 0  # examples of the ranks before this one
         self.uses: set[Hashable] | None = None  # weights that were used, if the pass is one forward pass
         self.formed: dict[Hashable, Tensor] | None = None  # examples' weights, if calls share them
@@ -56,17 +59,38 @@ class Pass:
         if draw is self.draw:
             return self
         moved = Pass(draw, process_group=self.process_group)
-        moved.examples, moved.counted_by, moved.before = self.examples, self.counted_by, self.before
-        moved.uses, moved.formed = self.uses, self.formed
-        return moved
+        return self._same_count(moved)
 
-    def count(self, rows: int, layer: str) -> int:
+    def folded(self, rows: int) -> "Pass":
+        """Return the pass for a layer that has `rows` rows in place of each row of the model's batch."""
+        if rows == 1:
+            return self
+        folded = Pass(replace(self.draw, rows=self.draw.rows * rows), self.roster, self.process_group)
+        folded.made, folded.is_closed = self.made, self.is_closed
+        return self._same_count(folded)
+
+    def _same_count(self, other: "Pass") -> "Pass":
+        other.examples, other.counted_by, other.before = self.examples, self.counted_by, self.before
+        other.is_certain, other.uses, other.formed = self.is_certain, self.uses, self.formed
+        return other
+
+    def count(self, rows: int, layer: str, *, is_certain: bool = True) -> int:
         """Return the number of examples in `rows` rows. The first layer that asks fixes it for the whole pass.
+
+        Args:
+            rows: The rows of an input.
+            layer: What errors call the layer.
+            is_certain: The layer depends on the count. One that does not, because all examples share a weight, neither
+                refuses another count nor binds later layers.
 
         Raises:
             ExampleCount: The rows do not split into examples, or another layer saw another number.
         """
         draw = self.draw
+        if not is_certain and (self.examples is not None or rows % draw.rows):
+            return self.examples or 0
+        if is_certain and not self.is_certain and self.examples is not None:
+            self.examples, self.made = None, {}
         if rows % draw.rows:
             raise ExampleCount(
                 f"{layer}: an input of {rows} rows does not split into examples of rows={draw.rows} rows each. "
@@ -80,6 +104,7 @@ class Pass:
             )
         if self.examples is None:
             self.examples, self.counted_by, self.before = examples, layer, before
+            self.is_certain = is_certain
         elif self.examples != examples:
             raise ExampleCount(
                 f"{layer}: the input has {examples} examples, but this draw has {self.examples} "

@@ -8,7 +8,8 @@ from torch import Tensor
 from ..draws.draw import fresh_seed
 from ..draws.passes import Pass
 from ..errors import Unsupported
-from ..schemes import Scheme
+from ..schemes import Scheme, Shared
+from .inputs import batch_rows
 from .layers import is_noisy_now, label_of
 from .parameters import Perturbations
 from .plan import Keys
@@ -52,9 +53,13 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
             fresh_seed(read)  # as the forward pass did here: whatever draws next has to find the same generator
     else:
         session, keys, _, scheme = _find_pass(layer, x.device)
-    rows = x.shape[0]
-    if rows != session.examples or session.draw.rows != 1:
-        session.count(rows, label_of(layer))
+    rows, layout = x.shape[0], layer.flipout.layout
+    if layout is not None and layout.order != "plain":
+        batch = batch_rows(layer, rows)
+        session.count(batch, "the model's input")
+        session = session.folded(rows // batch)
+    elif rows != session.examples or session.draw.rows != 1 or not session.is_certain:
+        session.count(rows, label_of(layer), is_certain=not isinstance(scheme, Shared))
     if session.draw.seed.device != x.device:
         session = session.to(x.device)
     made = None if session.roster is None or torch.compiler.is_compiling() else session.at_once(dtype, scheme.group)

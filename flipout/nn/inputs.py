@@ -1,12 +1,12 @@
 """The input of a perturbed layer: its rows, its dtype, and refusals that name the layer."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..backend import autocasts
-from ..errors import InvalidInput
+from ..errors import ExampleCount, InvalidInput
 from .layers import label_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,17 @@ def not_a_tensor(layer: "Perturbed", value: Any, name: str = "input") -> Invalid
     return InvalidInput(f"{label_of(layer)}: {name} of {type(value)}; expected a tensor: torch.as_tensor({name}).")
 
 
-def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor, int | None]:
+class PositionMajor(NamedTuple):
+    """How an input had its rows: folded into one dimension, all examples of a position after each other."""
+
+    dim: int
+    positions: int
+
+
+Place = int | PositionMajor | None
+
+
+def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor, Place]:
     """Move the example's dimension to the front.
 
     Args:
@@ -27,9 +37,18 @@ def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor
         feature_dims: How many dimensions at the end are features.
 
     Returns:
-        The input with rows first, and the dimension that the rows had; None for a single example without one.
+        The input with rows first, and where the rows were, for `rows_back`; None for a single example without a
+        dimension of its own.
     """
     plan = layer.flipout
+    if plan.layout is not None and x.dim() - feature_dims > plan.layout.dim:
+        dim = plan.layout.dim
+        x = x.movedim(dim, 0) if dim else x
+        if plan.layout.order != "position-major":
+            return x, dim
+        examples = batch_rows(layer, x.shape[0])
+        turned = x.unflatten(0, (-1, examples)).transpose(0, 1)
+        return turned.flatten(0, 1), PositionMajor(dim, turned.shape[1])
     dim = plan.follows if plan.batch_dim is None else plan.batch_dim
     outer = x.dim() - feature_dims
     is_single = outer == 1 and plan.batch_dim is None and plan.sequences
@@ -44,14 +63,37 @@ def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor
     )
 
 
-def rows_back(y: Tensor, batch_dim: int | None) -> Tensor:
-    """Undo `rows_first`: (N, …) gets its rows back into dimension `batch_dim`.
+def rows_back(y: Tensor, place: Place) -> Tensor:
+    """Undo `rows_first`: (N, …) gets its rows back to their place.
 
     Dimension 0 returns y itself, since `fully_shard` warns of modules that return views.
     """
-    if batch_dim is None:
+    if place is None:
         return y.squeeze(0)
-    return y.movedim(0, batch_dim) if batch_dim else y
+    if isinstance(place, PositionMajor):
+        y, place = y.unflatten(0, (-1, place.positions)).transpose(0, 1).flatten(0, 1), place.dim
+    return y.movedim(0, place) if place else y
+
+
+def batch_rows(layer: "Perturbed", rows: int) -> int:
+    """Return the number of rows of the root's batch, which the layer's `rows` are folded from.
+
+    Raises:
+        ExampleCount: The layer is called outside its root, or its rows are not a multiple of the batch's.
+    """
+    learned = next((root.thread.running.rows for root, _ in layer.flipout.roots if root.thread.running.rows), None)
+    if learned is None:
+        raise ExampleCount(
+            f"{label_of(layer)}: its examples are folded into dimension {layer.flipout.layout.dim}, "  # pyright: ignore[reportOptionalMemberAccess]
+            "as example_inputs have shown, and how many there are is known only inside a call of the whole model. Call "
+            "the model that was given to perturb."
+        )
+    if rows % learned:
+        raise ExampleCount(
+            f"{label_of(layer)}: {rows} rows do not split into the {learned} examples of the model's input, as they "
+            "did for the example_inputs of perturb. Give example_inputs that show how this input is laid out."
+        )
+    return learned
 
 
 def compute_dtype(layer: "Perturbed", x: Tensor, weight: Tensor, name: str = "input") -> torch.dtype:

@@ -10,6 +10,7 @@ import torch
 from ..distributions import Distribution
 from ..errors import Unsupported
 from ..schemes import Scheme
+from .layouts import Layout
 from .root import Root
 from .spans import Span, open_spans, recomputing
 
@@ -36,6 +37,7 @@ class Plan:
     batch_dim: int | None = None  # the example's dimension, as it was asked for
     follows: int = 0  # the same, as the modules around have it, where nobody asked
     sequences: bool = False  # the inputs are (N, time, features) in either order, or (time, features) of one example
+    layout: Layout | None = None  # where the input has its examples, as a batch has shown
     quick: Any = None  # the usual call, remembered
     alone: Any = None  # the roster of this layer, for calls outside of every root
     opened: list[Span] = field(default_factory=list)  # the contexts that are open on this layer in any thread

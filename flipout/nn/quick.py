@@ -61,8 +61,8 @@ class Quick:
         is_traced = torch.compiler.is_compiling() or this_thread.tape is not None
         if is_traced or torch._C._current_graph_task_id() != -1 or torch.is_autocast_enabled("cpu"):
             return None
-        if session.examples is None:
-            session.count(self.shape[0], self.label)
+        if session.examples is None or (self.is_flipped and not session.is_certain):
+            session.count(self.shape[0], self.label, is_certain=self.is_flipped)
         elif session.examples != self.shape[0] or session.formed is not None:
             return None
         made = session.at_once(self.dtype, self.scheme.group)

@@ -17,6 +17,7 @@ from ..draws.draw import Draw, fresh_seed
 from ..draws.passes import Pass
 from ..errors import AmbiguousReplay, Unsupported
 from .layers import is_perturbed, label_of, needs_root_draw
+from .layouts import Batch
 from .roster import LayerRoster, keys_under, roster_of
 from .spans import Span, open_spans, recomputing
 from .structure import Structure, follow
@@ -62,6 +63,7 @@ class _Running:
         self.span: Span | None = None
         self.in_backward = False  # the pass is a recomputation
         self.examples: int | None = None  # of the last forward pass
+        self.rows: int | None = None  # of the root's own batch, if it is known which input that is
 
 
 class _Thread(threading.local):
@@ -84,6 +86,7 @@ class Root:
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
     structure: Structure = field(default_factory=Structure)
+    batch: Batch | None = None  # which input of the module counts the examples, as a batch has shown
 
     @property
     def running(self) -> _Running:
@@ -97,7 +100,7 @@ class Root:
 
     def attach(self, module: nn.Module) -> None:
         self.structure = Structure(weakref.ref(module))
-        module.register_forward_pre_hook(self.enter, prepend=True)
+        module.register_forward_pre_hook(self.enter, prepend=True, with_kwargs=True)
         module.register_forward_hook(self.exit, always_call=True)
 
     def detach(self, module: nn.Module) -> None:
@@ -107,6 +110,7 @@ class Root:
                     del hooks[handle]
                     self.structure = Structure.gone()
                     module._forward_hooks_always_called.pop(handle, None)
+                    module._forward_pre_hooks_with_kwargs.pop(handle, None)
 
     def take(self, device: torch.device) -> Draw:
         """A fresh draw: one number of torch's global generator."""
@@ -123,7 +127,7 @@ class Root:
         session.uses = set()
         return session
 
-    def enter(self, module: nn.Module, args: Any) -> None:
+    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         running, compiling = self.running, torch.compiler.is_compiling()
         running.depth += 1
         if running.depth > 1:
@@ -134,6 +138,8 @@ class Root:
         if not compiling:
             self.callers[threading.get_ident()] = module
         running.in_backward = recomputing()
+        if self.batch is not None:
+            running.rows = self.batch.rows(args, kwargs)
         needed = decided(lambda: self._needed(module)) if replaying() else self._needed(module)
         if needed or open_spans():
             follow(self, module)
@@ -183,7 +189,7 @@ class Root:
         if running.session is not None:
             running.examples = running.session.examples
             running.session.close()
-        running.session = running.span = None
+        running.session = running.span = running.rows = None
         if not torch.compiler.is_compiling():
             self.callers.pop(threading.get_ident(), None)
 
@@ -239,7 +245,11 @@ class Root:
 
     def __deepcopy__(self, memo: dict) -> "Root":
         """Copies start between forward passes, in the same process group."""
-        return Root(self.share_base, self.process_group, structure=self.structure.copied(memo))
+        return Root(self.share_base, self.process_group, structure=self.structure.copied(memo), batch=self.batch)
 
     def __reduce__(self) -> tuple:
-        return Root, (self.share_base, self.process_group)
+        return _restored, (self.share_base, self.process_group, self.batch)
+
+
+def _restored(share_base: bool, process_group: Any, batch: Batch | None) -> Root:
+    return Root(share_base, process_group, batch=batch)

@@ -1,0 +1,175 @@
+"""Layouts learned from a batch: examples are found, not guessed."""
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import flipout
+from flipout import errors
+from flipout.nn.layouts import Layout, learn_layouts
+
+
+class Folding(nn.Module):
+    """Layers that see the examples in many ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("plain", "tokens", "flat", "time_first", "time_flat", "windows", "constant", "mixed", "routed"):
+            setattr(self, name, nn.Linear(4, 4))
+        self.once = nn.Linear(4, 4)
+        self.unused = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> Tensor:
+        layers: Any = self
+        n, t, f = x.shape
+        y = layers.plain(x[:, 0]) + layers.tokens(x).sum(1)
+        y = y + layers.flat(x.reshape(n * t, f)).view(n, t, f).sum(1)
+        y = y + layers.time_first(x.transpose(0, 1)).sum(0)
+        y = y + layers.time_flat(x.transpose(0, 1).reshape(t * n, f)).view(t, n, f).sum(0)
+        y = y + layers.windows(x.unflatten(1, (2, t // 2)).flatten(0, 1)).mean(1).view(n, 2, f).sum(1)
+        y = y + layers.constant(torch.ones(1, f)) + shift
+        mixed = layers.mixed(x - x.mean(0)).sum(1)
+        picked = x[x[..., 0] > 0]
+        return self.once(self.norm(y)) + mixed + layers.routed(picked).sum()
+
+
+@pytest.mark.parametrize("count", [3, 6])  # T is 6 too
+def test_each_layout(count: int) -> None:
+    torch.manual_seed(1)
+    model = Folding()
+    labels = {label: module for label, module in model.named_modules() if isinstance(module, nn.Linear)}
+    learned = learn_layouts(model, labels, torch.randn(count, 6, 4))
+    assert learned.layouts == {
+        "plain": Layout(0, "plain"),
+        "tokens": Layout(0, "plain"),
+        "flat": Layout(0, "example-major"),
+        "time_first": Layout(1, "plain"),
+        "time_flat": Layout(0, "position-major"),
+        "windows": Layout(0, "example-major"),
+        "once": Layout(0, "plain"),
+    }
+    assert "nothing" in learned.unknown["constant"]
+    assert "every example moves rows of the others" in learned.unknown["mixed"]
+    assert "depends on the data" in learned.unknown["routed"]
+    assert "no call" in learned.unknown["unused"]
+
+
+def test_nothing_is_disturbed() -> None:
+    model = Folding().train()
+    model.norm.eval()
+    x, state = torch.randn(3, 6, 4), {name: value.clone() for name, value in model.state_dict().items()}
+    before = torch.get_rng_state()
+    learn_layouts(model, {"plain": model.plain}, (x,))  # pyright: ignore[reportArgumentType]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training
+    assert not model.norm.training
+    torch.testing.assert_close(model.state_dict(), state)
+    assert not model.plain._forward_pre_hooks  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Followed(nn.Module):
+    """Every kind of fold that can be followed, and nothing that mixes examples."""
+
+    def __init__(self, *, recurs: bool = True) -> None:
+        super().__init__()
+        self.flat, self.time_flat, self.time_first = (nn.Linear(4, 4) for _ in range(3))
+        self.windows, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.norm, self.conv = nn.LayerNorm(4), nn.Conv1d(4, 4, 3, padding=1)
+        self.recurrent = nn.GRU(4, 4) if recurs else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, t, f = x.shape
+        y = self.norm(self.flat(x.reshape(n * t, f))).view(n, t, f).tanh()
+        y = self.time_flat(y.transpose(0, 1).reshape(t * n, f)).view(t, n, f).tanh()
+        y = self.time_first(y)
+        y = (y if self.recurrent is None else self.recurrent(y)[0]).transpose(0, 1)
+        windows = y.unflatten(1, (2, t // 2)).flatten(0, 1)
+        windows = self.conv(self.windows(windows).mT).mT.tanh()
+        return self.last(windows.reshape(n, t, f).mean(1))
+
+
+@pytest.mark.parametrize("scheme", ["shared", "flipout", flipout.Flipout(group=2), "independent"])
+@pytest.mark.parametrize("shape", [(3, 6), (6, 6), (2, 4)])
+@pytest.mark.parametrize("noise", [flipout.Gaussian(0.3), flipout.MeanField(std=0.3)], ids=["fixed", "learned"])
+def test_each_example_has_one_weight(scheme: Any, shape: tuple[int, int], noise: Any) -> None:
+    """Each example alone, under the weights that it saw, gives its row; T == N, and other sizes than were shown."""
+    model: Any = Followed().double()
+    flipout.perturb(model, noise, scheme=scheme, where="*", example_inputs=torch.randn(3, 6, 4).double())
+    x = torch.randn(*shape, 4, dtype=torch.float64)
+    with flipout.hold(model, seed=9):
+        y = model(x)
+        seen = {
+            f"{label}.{name}": weights
+            for label, layer in model.named_modules()
+            if isinstance(layer, flipout.nn.Perturbed)
+            for name, weights in flipout.example_weights(layer).items()
+        }
+    model.eval()
+    for n in range(len(x)):
+        alone = torch.func.functional_call(model, {name: weights[n] for name, weights in seen.items()}, (x[n : n + 1],))
+        torch.testing.assert_close(y[n : n + 1], alone)
+    y.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_in_training_and_compiled() -> None:
+    """Dynamo does not take recurrent layers."""
+    plain = Followed(recurs=False)
+    model: Any = flipout.perturb(plain, flipout.Gaussian(0.3), example_inputs=(torch.randn(3, 6, 4),))
+    x, y = torch.randn(5, 6, 4), torch.empty(0)
+    for _ in range(3):
+        torch.manual_seed(2)
+        y = model(x)
+    torch.compiler.reset()
+    torch.manual_seed(2)
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(x), y)
+    torch.compiler.reset()
+
+
+def test_copies_keep_what_was_learned() -> None:
+    model: Any = flipout.perturb(Followed(), flipout.Gaussian(0.3), example_inputs=torch.randn(3, 6, 4))
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        other(torch.randn(4, 6, 4))
+        assert other.flat.flipout.layout == Layout(0, "example-major")
+
+
+def test_unknown_layouts_are_named() -> None:
+    with pytest.warns(errors.LayoutUnknown, match=r"4 perturbed layer.*constant: nothing in its input moved.*where"):
+        flipout.perturb(Folding(), flipout.Gaussian(0.1), example_inputs={"x": torch.randn(3, 6, 4)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flipout.perturb(Folding(), flipout.Gaussian(0.1), scheme="shared", example_inputs=torch.randn(3, 6, 4))
+
+
+REFUSED: dict[str, tuple[Any, Any, str]] = {
+    "one example": (torch.randn(1, 6, 4), {}, "1 example in dimension 0; expected two or more"),
+    "no tensor": ({"shift": 1.0}, {}, "no tensor among them"),
+    "several counts": ((torch.randn(3, 6, 4), torch.randn(2)), {}, r"\(3, 6, 4\), \(2,\) do not agree"),
+    "told otherwise": (torch.randn(3, 6, 4), {"batch_dim": {"time_first": 0}}, "batch_dim=0 given, but .*dimension 1"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_batches_are_refused(case: str) -> None:
+    inputs, options, message = REFUSED[case]
+    with pytest.raises(errors.FlipoutError, match=message):
+        flipout.perturb(Folding(), flipout.Gaussian(0.1), example_inputs=inputs, **options)
+
+
+def test_a_folded_layer_called_alone_is_refused() -> None:
+    model: Any = flipout.perturb(Followed(), flipout.Gaussian(0.3), example_inputs=torch.randn(3, 6, 4))
+    with pytest.raises(errors.ExampleCount, match="only inside a call of the whole model"):
+        model.flat(torch.randn(18, 4))
+
+
+def test_it_costs_five_passes() -> None:
+    model, calls = Followed(), []
+    model.register_forward_pre_hook(lambda *_: calls.append(1))
+    flipout.perturb(model, flipout.Gaussian(0.3), example_inputs=torch.randn(8, 6, 4))
+    assert len(calls) <= 5
