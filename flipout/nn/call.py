@@ -9,7 +9,7 @@ from ..draws.draw import fresh_seed
 from ..draws.passes import Pass
 from ..errors import Unsupported
 from ..schemes import Scheme, Shared
-from .inputs import batch_rows
+from .inputs import batch_rows, check_batch
 from .layers import is_noisy_now, label_of
 from .parameters import Perturbations
 from .plan import Keys
@@ -59,7 +59,10 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
         session.count(batch, "the model's input")
         session = session.folded(rows // batch)
     elif rows != session.examples or session.draw.rows != 1 or not session.is_certain:
-        session.count(rows, label_of(layer), is_certain=not isinstance(scheme, Shared))
+        is_certain = not isinstance(scheme, Shared)
+        if is_certain and not session.is_certain:
+            check_batch(layer, rows)
+        session.count(rows, label_of(layer), is_certain=is_certain)
     if session.draw.seed.device != x.device:
         session = session.to(x.device)
     made = None if session.roster is None or torch.compiler.is_compiling() else session.at_once(dtype, scheme.group)

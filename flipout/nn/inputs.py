@@ -8,6 +8,7 @@ from torch import Tensor
 from ..backend import autocasts
 from ..errors import ExampleCount, InvalidInput
 from .layers import label_of
+from .layouts import batch_sizes
 
 if TYPE_CHECKING:
     from .base import Perturbed
@@ -94,6 +95,32 @@ def batch_rows(layer: "Perturbed", rows: int) -> int:
             "did for the example_inputs of perturb. Give example_inputs that show how this input is laid out."
         )
     return learned
+
+
+def check_batch(layer: "Perturbed", rows: int) -> None:
+    """Refuse to take `rows` for the number of examples if no input of the root has as many in dimension 0.
+
+    Layers that were told their layout, by `batch_dim` or by `batch_first`, are believed. So is a single row, which may
+    be an example without a dimension of its own.
+
+    Raises:
+        ExampleCount: Tokens, windows or time steps are probably folded into the layer's rows.
+    """
+    plan = layer.flipout
+    if rows == 1 or plan.batch_dim is not None or plan.follows or plan.sequences or layer._declared.fixed_layout:
+        return
+    for root, _ in plan.roots:
+        running = root.thread.running
+        if running.session is not None and running.inputs is not None:
+            sizes = batch_sizes(running.inputs)
+            if sizes and rows not in sizes:
+                listed = " or ".join(map(str, sorted(sizes)))
+                raise ExampleCount(
+                    f"{label_of(layer)}: its input has {rows} rows, but the model was called with {listed} in "
+                    "dimension 0. If tokens, windows or time steps were folded into the rows, show perturb a batch, "
+                    "perturb(model, …, example_inputs=batch), and it follows the fold; if each row is an example all "
+                    f"the same, say so: perturb(model, …, batch_dim={{'{plan.label or '*'}': 0}})."
+                )
 
 
 def compute_dtype(layer: "Perturbed", x: Tensor, weight: Tensor, name: str = "input") -> torch.dtype:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ..errors import InvalidInput
@@ -52,6 +53,14 @@ class Learned:
     batch: Batch
     layouts: dict[str, Layout]  # by the label of the layer
     unknown: dict[str, str]  # label → why the layout could not be learned
+
+
+def batch_sizes(inputs: Any) -> set[int]:
+    """Return the sizes of dimension 0 of a call's tensors; none if a packed sequence hides the number of examples."""
+    leaves = tree_flatten(inputs, is_leaf=lambda value: isinstance(value, PackedSequence))[0]
+    if any(isinstance(leaf, PackedSequence) for leaf in leaves):
+        return set()
+    return {leaf.shape[0] for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()}
 
 
 def learn_layouts(model: nn.Module, layers: Mapping[str, nn.Module], example_inputs: Any, dim: int = 0) -> Learned:

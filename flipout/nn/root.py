@@ -64,6 +64,7 @@ class _Running:
         self.in_backward = False  # the pass is a recomputation
         self.examples: int | None = None  # of the last forward pass
         self.rows: int | None = None  # of the root's own batch, if it is known which input that is
+        self.inputs: Any = None  # the arguments of the root's call
 
 
 class _Thread(threading.local):
@@ -140,6 +141,8 @@ class Root:
         running.in_backward = recomputing()
         if self.batch is not None:
             running.rows = self.batch.rows(args, kwargs)
+        elif not compiling:
+            running.inputs = args, kwargs
         needed = decided(lambda: self._needed(module)) if replaying() else self._needed(module)
         if needed or open_spans():
             follow(self, module)
@@ -189,7 +192,7 @@ class Root:
         if running.session is not None:
             running.examples = running.session.examples
             running.session.close()
-        running.session = running.span = running.rows = None
+        running.session = running.span = running.rows = running.inputs = None
         if not torch.compiler.is_compiling():
             self.callers.pop(threading.get_ident(), None)
 

@@ -173,3 +173,27 @@ def test_it_costs_five_passes() -> None:
     model.register_forward_pre_hook(lambda *_: calls.append(1))
     flipout.perturb(model, flipout.Gaussian(0.3), example_inputs=torch.randn(8, 6, 4))
     assert len(calls) <= 5
+
+
+class FeedForward(nn.Module):
+    """Only the flattened part is perturbed, as in OPT with its feed-forward layers chosen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x.flatten(0, 1)).view(x.shape)
+
+
+def test_rows_that_no_input_has_are_refused() -> None:
+    model, x = flipout.perturb(FeedForward(), flipout.Gaussian(0.3)), torch.randn(4, 9, 4)
+    with pytest.raises(
+        errors.ExampleCount, match=r"36 rows, .* called with 4 .*example_inputs=batch.*batch_dim=\{'fc': 0\}"
+    ):
+        model(x)
+    assert flipout.perturb(FeedForward(), flipout.Gaussian(0.3), batch_dim={"fc": 0})(x).shape == x.shape
+    followed: Any = flipout.perturb(FeedForward(), flipout.Gaussian(0.3), example_inputs=x)
+    with flipout.hold(followed):
+        followed(x)
+        assert len(flipout.example_weights(followed.fc)["weight"]) == 4
