@@ -1,8 +1,9 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
 from . import bayes, errors, es, nn, regularizers, variance
+from ._convert import perturb
+from ._summary import Summary, summary
 from .capture import Captured, capture
-from .convert import perturb
 from .distributions import (
     Distribution,
     DropConnect,
@@ -16,7 +17,6 @@ from .freeze import freeze
 from .nn.contexts import example_weights, hold, sampling, using
 from .nn.tape import checkpoint
 from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
-from .summary import Summary, summary
 from .where import register
 
 __version__ = "0.2.0"

@@ -54,6 +54,7 @@ class Draw:
     fixed: bool = False
     examples: int | None = field(default=None, init=False)
     counted_by: str = field(default="", init=False)
+    is_tentative: bool = field(default=False, init=False)  # counted by a layer whose weights the examples share
     before: int = field(default=0, init=False)  # examples of the ranks before this one
     uses: set[Hashable] | None = field(default=None, init=False)  # of weights, where a draw is for one forward pass
     formed: dict[Hashable, Tensor] | None = field(default=None, init=False)  # examples' weights, where calls share them
@@ -108,8 +109,17 @@ class Draw:
             if value is not None and (type(value) is not int or value < least):  # a draw per forward pass: no call
                 setattr(self, name, whole(name, value, least))
 
-    def count(self, rows: int, layer: str) -> int:
-        """The number of examples in `rows` rows; the first layer that asks fixes it for the whole draw."""
+    def count(self, rows: int, layer: str, *, is_shared: bool = False) -> int:
+        """The number of examples in `rows` rows; the first layer that asks fixes it for the whole draw.
+
+        A layer whose weights the examples share need not see them apart: it says a number only until another does.
+        """
+        if is_shared:
+            if self.examples is not None:
+                return self.examples
+            rows = max(rows // self.rows, 1) * self.rows
+        if not is_shared and self.is_tentative:
+            self.examples, self.is_tentative, self.made = None, False, {}
         if rows % self.rows:
             raise ExampleCount(
                 f"{layer}: an input of {rows} rows does not split into examples of rows={self.rows} rows each. "
@@ -123,6 +133,7 @@ class Draw:
             )
         if self.examples is None:
             self.examples, self.counted_by, self.before = examples, layer, before
+            self.is_tentative = is_shared
         elif self.examples != examples:
             raise ExampleCount(
                 f"{layer}: the input has {examples} examples, but this draw has {self.examples} "
@@ -186,6 +197,7 @@ class Draw:
         signs = None if self.sign_seed is None else self.sign_seed.to(device)
         moved = replace(self, seed=self.seed.to(device), sign_seed=signs)
         moved.examples, moved.counted_by, moved.before = self.examples, self.counted_by, self.before
+        moved.is_tentative = self.is_tentative
         moved.uses, moved.formed = self.uses, self.formed
         return moved
 

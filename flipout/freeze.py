@@ -55,5 +55,5 @@ def freeze(model: M, *, at: str = "mean", example: int | None = None) -> M:
                 delattr(layer.get_submodule(owner), own.rpartition(".")[2])
         plain: Any = layer
         del plain.plan
-        plain.__class__ = layer.torch_type
+        plain.__class__ = getattr(layer, "plain_type", layer.torch_type)
     return model

@@ -13,6 +13,8 @@ from torch.nn.utils import parametrize
 from . import nn as perturbed
 from .errors import AlreadyPerturbed, InvalidArgument, UnknownParameter, Unsupported
 from .nn.base import Perturbed, Where, matcher, own_parameter, patterns
+from .nn.derived import ByReads
+from .nn.kinds import check_free_names, class_path, kind_of
 
 _LAYERS: dict[type[nn.Module], type[Perturbed]] = {layer.torch_type: layer for layer in perturbed.LAYERS}
 
@@ -36,7 +38,7 @@ def register(torch_type: type[nn.Module], layer_type: type[Perturbed]) -> None:
 
 @dataclass
 class Choice:
-    """What happens to one layer."""
+    """A layer to convert, and the Parameters of it that get noise."""
 
     layer: nn.Module
     label: str
@@ -45,7 +47,12 @@ class Choice:
 
 
 def choose(model: nn.Module, where: Where | None) -> list[Choice]:
-    """The layers to convert and the Parameters of each; a Parameter that is chosen is chosen wherever it is used."""
+    """Return the layers to convert. A Parameter that is chosen is chosen in every module that has it.
+
+    Args:
+        model: The model.
+        where: Globs or a predicate over Parameter names; None for the weights of known layers.
+    """
     if where is not None and not callable(where):
         where = patterns(where)
     aliases: dict[int, list[str]] = {}
@@ -60,31 +67,14 @@ def choose(model: nn.Module, where: Where | None) -> list[Choice]:
         chosen = {key for key, names in aliases.items() if key not in known.extra and any(match(n) for n in names)}
         _check_patterns(where, [name for names in aliases.values() for name in names])
     if not chosen:
-        if where is None and known.taken:
-            raise AlreadyPerturbed(
-                f"{type(model).__name__}: every weight that perturb chooses by default is perturbed already. "
-                "flipout.freeze(model) first, or name other Parameters with `where`."
-            )
-        if where is None and known.users:
-            named = _named(sorted(known.names), [name for names in aliases.values() for name in names])
-            raise UnknownParameter(
-                f"{type(model).__name__}: perturb finds nothing to perturb by default: embeddings, norms and biases "
-                f"are perturbed where they are named. Name them: flipout.perturb(model, distribution, where={named})."
-            )
-        chose = "perturb finds" if where is None else f"where={where!r} leaves"
-        raise UnknownParameter(
-            f"{type(model).__name__}: {chose} nothing to perturb. Its Parameters are "
-            f"[{_some(name for names in aliases.values() for name in names)}]; known layers are "
-            f"{_some((torch_type.__name__ for torch_type in _LAYERS), 30)}, of exactly these types; "
-            "flipout.register adds others."
-        )
+        raise _nothing_chosen(model, where, known, aliases)
     for key in sorted(chosen, key=lambda key: aliases[key][0]):
         lost = [name for name in aliases[key] if name not in known.names]
         if lost:
-            owner = type(model.get_submodule(lost[0].rpartition(".")[0])).__name__
+            owner = class_path(type(model.get_submodule(lost[0].rpartition(".")[0])))
             raise UnknownParameter(
-                f"where={where!r} names {lost[0]} of a {owner}, which no known layer type perturbs. "
-                f"Exclude it in `where`, or add the layer with flipout.register({owner}, …)."
+                f"where={where!r} names {lost[0]} of a {owner}, which cannot be perturbed. Exclude it in `where`, or "
+                f"write a layer for it: flipout.register({owner.rpartition('.')[2]}, …)."
             )
         if key in known.taken:
             raise AlreadyPerturbed(
@@ -94,26 +84,55 @@ def choose(model: nn.Module, where: Where | None) -> list[Choice]:
             choice.parameters.append(local)
     converted = [choice for choice in known.layers if choice.parameters]
     for choice in converted:
-        choice.layer_type.check_options(choice.layer, choice.label or type(choice.layer).__name__)
+        label = choice.label or type(choice.layer).__name__
+        choice.layer_type.check_options(choice.layer, label)
+        check_free_names(choice.layer, choice.layer_type, label)
     return converted
+
+
+def _nothing_chosen(
+    model: nn.Module, where: Where | None, known: "_Known", aliases: dict[int, list[str]]
+) -> AlreadyPerturbed | UnknownParameter:
+    if where is None and known.taken:
+        return AlreadyPerturbed(
+            f"{type(model).__name__}: every weight that perturb chooses by default is perturbed already. "
+            "flipout.freeze(model) first, or name other Parameters with `where`."
+        )
+    all_names = [name for names in aliases.values() for name in names]
+    if where is None and known.users:
+        listed = [choice for choice in known.layers if not issubclass(choice.layer_type, ByReads)]
+        of_known = {f"{c.label}.{name}".lstrip(".") for c in listed for name in c.layer_type.perturbable(c.layer)}
+        named = _named(sorted(of_known or known.names), all_names)
+        return UnknownParameter(
+            f"{type(model).__name__}: perturb finds nothing to perturb by default. It chooses the weights of known "
+            f"layers ({_some((torch_type.__name__ for torch_type in _LAYERS), 30)}); embeddings, norms, biases and "
+            "modules of other types are perturbed where they are named. Name them: "
+            f"flipout.perturb(model, distribution, where={named})."
+        )
+    chose = "perturb finds" if where is None else f"where={where!r} leaves"
+    return UnknownParameter(
+        f"{type(model).__name__}: {chose} nothing to perturb. Its Parameters are [{_some(all_names)}]."
+    )
 
 
 @dataclass
 class _Known:
-    """What the known layers of a model can perturb. Parameters are told by their id."""
+    """What can be perturbed in a model. Parameters are told by their id."""
 
     layers: list[Choice] = field(default_factory=list)
     users: dict[int, list[tuple[Choice, str]]] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)  # every name, also of layers that occur twice
+    names: set[str] = field(default_factory=set)  # all names, also of layers that occur twice
     default: set[int] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)  # perturbed already
     extra: set[int] = field(default_factory=set)  # learned by distributions of earlier conversions
 
 
 def _known(model: nn.Module) -> _Known:
-    known, seen = _Known(), set()
+    known, seen, parts = _Known(), set(), set()
     for label, layer in model.named_modules(remove_duplicate=False):
-        layer_type = type(layer) if isinstance(layer, Perturbed) else _LAYERS.get(type(layer))
+        if layer in parts:
+            continue  # a part of a layer above, which perturbs its Parameters
+        layer_type = type(layer) if isinstance(layer, Perturbed) else kind_of(layer, _LAYERS)
         if layer_type is None:
             continue
         names = layer_type.perturbable(layer)
@@ -121,6 +140,7 @@ def _known(model: nn.Module) -> _Known:
         if layer in seen:
             continue
         seen.add(layer)
+        parts.update(layer.get_submodule(name.rpartition(".")[0]) for name in names if "." in name)
         choice = Choice(layer, label, layer_type)
         known.layers.append(choice)
         for name in names:
@@ -128,7 +148,7 @@ def _known(model: nn.Module) -> _Known:
             known.users.setdefault(id(parameter), []).append((choice, name))
             if isinstance(layer, Perturbed) and name in layer.plan.distributions:
                 known.taken.add(id(parameter))
-                known.extra.update(id(attrgetter(own)(layer)) for own in layer.names_beside(name))
+                known.extra.update(id(attrgetter(learned)(layer)) for learned in layer.names_beside(name))
             elif layer_type.chosen_by_default(name):
                 known.default.add(id(parameter))
     return known

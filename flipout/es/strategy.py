@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from .._convert import perturb
 from ..capture import capture
-from ..convert import perturb
 from ..distributions import Gaussian
 from ..draw import runs
 from ..errors import AlreadyPerturbed, InvalidArgument, InvalidInput, NonFinite, RunError, UnknownParameter

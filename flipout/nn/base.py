@@ -18,6 +18,7 @@ from ..schemes import Scheme, scheme_of
 from .beside import beside, complete_checkpoint, count_anew, forget_written, mark_pending, reset_beside
 from .perturbations import Perturbations, parameter_of
 from .plan import Keys, Plan, parameter_key
+from .reads import is_read_noisy, noisy_read
 from .root import Root
 from .roster import roster_of
 from .spans import recomputing
@@ -76,8 +77,11 @@ def check_distribution(given: Any) -> None:
 
 
 def check_fit(distribution: Distribution, parameter: Tensor, label: str) -> None:
-    if parameter.is_complex():
-        raise Unsupported(f"{label}: a Parameter of dtype {parameter.dtype}; only real Parameters can be perturbed.")
+    if not parameter.is_floating_point():
+        raise Unsupported(
+            f"{label}: a Parameter of dtype {parameter.dtype}; only real floating-point Parameters can be perturbed. "
+            "Leave it out with `where`."
+        )
     std, prior = getattr(distribution, "std", None), getattr(distribution, "prior", None)
     given = {"std": tuple(std.shape)} if isinstance(std, Tensor) else {}
     if isinstance(prior, Prior):
@@ -104,6 +108,8 @@ class Perturbed(nn.Module):
     refused_schemes: ClassVar[dict[str, str]] = {}  # scheme → never / not yet / use this instead
     noise_at_once: ClassVar[bool] = True  # a call reads all of its noise
     quick_options: ClassVar[tuple[str, ...]] = ()  # options that decide how a call is computed
+    reads_itself: ClassVar[bool] = True  # its own methods read the Parameters without noise, and add it themselves
+    stacks_weights: ClassVar[bool] = False  # a Parameter of three dimensions is several matrices, as experts have it
 
     plan: Plan
     _is_replica: bool = False  # nn.DataParallel says so of its copies; a module that lacks an attribute is slow to say
@@ -165,6 +171,16 @@ class Perturbed(nn.Module):
             raise Unsupported(f"{label}: scheme '{scheme.name}' given; {cls.refused_schemes[scheme.name]}")
         for name, distribution in distributions.items():
             scheme.check(distribution, f"{label}.{name}")
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute; a perturbed Parameter with its noise, to code that reads it within a noisy pass."""
+        parameters = self.__dict__.get("_parameters")
+        if parameters is None or name not in parameters:
+            return super().__getattr__(name)
+        plan = self.__dict__.get("plan")
+        if plan is None or name not in plan.distributions or not is_read_noisy(self):
+            return parameters[name]
+        return noisy_read(self, name, parameters[name])
 
     def set_plan(self, plan: Plan) -> None:
         """Take on a noise: which Parameters, which distributions, which scheme."""
@@ -259,8 +275,8 @@ class Perturbed(nn.Module):
         else:
             draw, keys, _, scheme = self._find_draw(x.device)
         rows = x.shape[0]
-        if rows != draw.examples or draw.rows != 1:
-            draw.count(rows, self.label)
+        if rows != draw.examples or draw.rows != 1 or (draw.is_tentative and not scheme.is_shared):
+            draw.count(rows, self.label, is_shared=scheme.is_shared)
         if draw.seed.device != x.device:
             draw = draw.to(x.device)
         made = None if draw.roster is None or torch.compiler.is_compiling() else draw.at_once(dtype, scheme.group)

@@ -60,9 +60,9 @@ class Quick:
         is_traced = torch.compiler.is_compiling() or this_thread.tape is not None
         if is_traced or torch._C._current_graph_task_id() != -1 or torch.is_autocast_enabled("cpu"):
             return None
-        if draw.examples is None:
-            draw.count(self.shape[0], self.label)
-        elif draw.examples != self.shape[0] or draw.formed is not None:
+        if draw.examples is None or (draw.is_tentative and self.is_flipped):
+            draw.count(self.shape[0], self.label, is_shared=not self.is_flipped)
+        if (draw.examples != self.shape[0] and self.is_flipped) or draw.formed is not None:
             return None
         made = draw.at_once(self.dtype, self.scheme.group)
         if made is None or (self.options and self.options != tuple(getattr(layer, o) for o in layer.quick_options)):

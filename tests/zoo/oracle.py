@@ -83,7 +83,7 @@ def compare(family: Family, *, gradients: bool = True) -> float:
     expected = torch.cat(truth)
     mean = family.output(plain(**inputs))
     assert not torch.allclose(made, mean, rtol=1e-3), "the noise made no difference"
-    worst = difference([made], [expected])
+    worst = difference([made.detach()], [expected.detach()])
     if not gradients:
         return worst
     leaves = [p for p in model.parameters() if p.requires_grad]

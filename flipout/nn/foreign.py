@@ -1,0 +1,36 @@
+"""Layers of other libraries. None of those libraries is imported: a layer is told by the name of its class."""
+
+from typing import Any
+
+from torch import Tensor
+
+from ..ops.turned import Turned
+from .base import Perturbed
+from .derived import Derived
+from .perturbations import parameter_of
+
+
+class Conv1D(Derived):
+    """Mixed into transformers' `Conv1D`, before it: a linear layer whose weight is stored (in, out).
+
+    Its own forward folds tokens into the batch, so that nobody could tell the examples apart.
+    """
+
+    default = ("weight",)
+    optional = ("bias",)
+    reads_itself = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.noisy:
+            plain: Any = super()
+            return plain.forward(x)
+        rows, batch_dim = self.rows_first(x, 1)
+        weight = parameter_of(self, "weight")
+        noise = self.perturbations(rows, self.compute_dtype(x, weight))
+        return self.rows_back(noise.affine(Turned(*weight.shape), rows), batch_dim)
+
+
+MIXINS: dict[str, type[Perturbed]] = {"transformers.pytorch_utils.Conv1D": Conv1D}
+
+# Modules whose reads of their own weights are all there is to know.
+READ_BY_DEFAULT = frozenset({"torch_geometric.nn.dense.linear.Linear"})

@@ -1,0 +1,92 @@
+"""Reading a perturbed Parameter of a layer without calling the layer."""
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UnservedRead
+from .perturbations import Perturbations, parameter_of
+from .reader import innermost_call, is_own, is_own_name
+from .spans import recomputing
+
+
+def is_read_noisy(layer: Any) -> bool:
+    """Return True within a forward pass that perturbs the layer, or in a checkpoint's recomputation of one."""
+    for root, _ in layer.plan.roots:
+        if root.thread.running.depth:
+            return layer.is_noisy()
+    if recomputing():
+        return innermost_call() is not None and layer.is_noisy()
+    return not layer.reads_itself and not torch.compiler.is_compiling() and _is_called_alone(layer)
+
+
+def _is_called_alone(layer: Any) -> bool:
+    """Return True in a call of a layer outside of its model, under `hold`; refuse one that would draw at every read."""
+    if innermost_call() is not layer or not layer.is_noisy():
+        return False
+    if layer.plan.held is None:
+        raise UnservedRead(
+            f"{layer.label}: called outside of its model, where each read of a Parameter would take a draw of its own. "
+            "Call the model, or the layer inside of flipout.hold(model)."
+        )
+    return True
+
+
+def noisy_read(layer: Any, name: str, parameter: Any) -> Any:
+    """Return what an attribute of a layer gives within a noisy pass: a handle; the Parameter to the layer's own code.
+
+    Called by the layer's `__getattr__`, whose caller is the reader.
+    """
+    if torch.compiler.is_compiling():
+        from torch._dynamo.comptime import comptime
+
+        comptime(_refuse_while_tracing)
+        return parameter
+    if parameter is None or is_own(layer, sys._getframe(2), reads_itself=layer.reads_itself):
+        return parameter
+    from .handle import handle_of
+
+    return handle_of(layer, name, parameter)
+
+
+def _refuse_while_tracing(context: Any) -> None:
+    translator = context._i_will_not_complain_if_bc_breaks_InstructionTranslator()
+    reader = translator.parent.parent  # beyond noisy_read and __getattr__
+    if reader is None or is_own_name(reader.f_globals.get("__name__", "")):
+        return
+    layer = context.get_local("layer")._i_will_not_complain_if_bc_breaks_VariableTracker().value
+    name = context.get_local("name").as_python_constant()
+    raise UnservedRead(
+        f"{layer.plan.label}.{name}: {reader.f_code.co_filename}:{reader.lineno} reads this perturbed Parameter "
+        "outside of its layer, which torch.compile cannot follow yet. Compile the parts of the model that do not, keep "
+        "this one out with torch.compiler.disable, or leave the Parameter out of `where`."
+    )
+
+
+def example_dim(layer: Any) -> int:
+    """Return the example's dimension in what a layer's Parameters are multiplied with."""
+    plan = layer.plan
+    if layer.fixed_layout:
+        return 0
+    return plan.follows if plan.batch_dim is None else plan.batch_dim
+
+
+def example_stack(layer: Any, name: str, x: Tensor, dim: int) -> Tensor:
+    """Return (examples, *shape): the Parameter that each example of x sees."""
+    parameter = parameter_of(layer, name)
+    noise = layer.perturbations(x.movedim(dim, 0), parameter.dtype)
+    if noise.draw.formed is not None:
+        return noise.formed(name)
+    return noise.scheme.weights(noise[name], layer.groups_of(name))
+
+
+def shared_weight(layer: Any, name: str, rows: int | None) -> Tensor:
+    """Return the one noisy value of a Parameter that all examples share; `rows` of an input, where there is one."""
+    parameter = parameter_of(layer, name)
+    draw, keys, _, scheme = layer._find_draw(parameter.device)
+    if rows is not None:
+        draw.count(rows, layer.label, is_shared=True)
+    noise = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, scheme)
+    return scheme.vector(noise.under(name, 0, 1)).squeeze(0)
