@@ -14,7 +14,7 @@ from . import nn as perturbed
 from .errors import AlreadyPerturbed, InvalidArgument, UnknownParameter, Unsupported
 from .nn.base import Perturbed, Where, matcher, own_parameter, patterns
 from .nn.derived import ByReads
-from .nn.kinds import check_free_names, class_path, kind_of
+from .nn.kinds import check_free_names, kind_of
 
 _LAYERS: dict[type[nn.Module], type[Perturbed]] = {layer.torch_type: layer for layer in perturbed.LAYERS}
 
@@ -71,10 +71,10 @@ def choose(model: nn.Module, where: Where | None) -> list[Choice]:
     for key in sorted(chosen, key=lambda key: aliases[key][0]):
         lost = [name for name in aliases[key] if name not in known.names]
         if lost:
-            owner = class_path(type(model.get_submodule(lost[0].rpartition(".")[0])))
+            owner = type(model.get_submodule(lost[0].rpartition(".")[0])).__name__
             raise UnknownParameter(
-                f"where={where!r} names {lost[0]} of a {owner}, which cannot be perturbed. Exclude it in `where`, or "
-                f"write a layer for it: flipout.register({owner.rpartition('.')[2]}, …)."
+                f"where={where!r} names {lost[0]} of a {owner}, which no known layer type perturbs. "
+                f"Exclude it in `where`, or add the layer with flipout.register({owner}, …)."
             )
         if key in known.taken:
             raise AlreadyPerturbed(

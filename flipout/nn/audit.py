@@ -33,7 +33,8 @@ class Audit(TorchFunctionMode):
         for label, layer in module.named_modules():
             plan = getattr(layer, "plan", None)
             for name in getattr(plan, "distributions", ()):
-                self.parameters[id(attrgetter(name)(layer))] = layer, name, f"{label}.{name}".lstrip(".")
+                found = layer, name, f"{label}.{name}".lstrip(".")
+                self.parameters.setdefault(id(attrgetter(name)(layer)), found)
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         if NoisyParameter in types and not is_question(func):

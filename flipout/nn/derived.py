@@ -79,7 +79,8 @@ def mixed_into(plain: type[nn.Module], mixin: type[Derived]) -> type[Perturbed]:
 
 def _named(plain: type, bases: tuple[type, ...], body: dict[str, Any]) -> type[Perturbed]:
     named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    return type(plain.__name__, bases, {**named, **body})
+    made: Any = type(plain.__name__, bases, {**named, **body})
+    return made
 
 
 def _new(kind: str, *origin: Any) -> nn.Module:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import UninitializedTensorMixin
 
 from ..errors import Unsupported
 from .base import Perturbed
@@ -28,14 +30,16 @@ def kind_of(module: nn.Module, layers: Layers) -> type[Perturbed] | None:
     plain = type(module)
     if plain in layers:
         return layers[plain]
+    if class_path(plain).startswith("flipout."):
+        return None  # a layer with rules of its own, whose code here reads the means
     mixin: Any = MIXINS.get(class_path(plain))
     if mixin is not None:
         return mixed_into(plain, mixin)
     known = next((layers[base] for base in plain.__mro__ if base in layers), None)
-    if known is not None and not issubclass(plain, nn.modules.lazy.LazyModuleMixin):
+    if known is not None and not issubclass(plain, LazyModuleMixin):
         return derived(plain, known)
     own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
-    if not own or any(isinstance(p, nn.parameter.UninitializedTensorMixin) for p in own.values()):
+    if not own or any(isinstance(p, UninitializedTensorMixin) for p in own.values()):
         return None
     matrices = tuple(name for name, parameter in own.items() if parameter.dim() > 1)
     others = tuple(name for name in own if name not in matrices)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import CheckpointFunction
 
 # Modules that read a Parameter on behalf of the library, or to move it about: they want the Parameter itself.
 _INSIDERS = ("flipout", "accelerate", "torch.distributed")
@@ -57,8 +58,8 @@ def is_inside_function() -> bool:
     """Return True inside the forward of a hand-written `torch.autograd.Function` that the innermost module calls."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code is not _CALL:
-        if frame.f_code is _APPLY:
-            return not _is_within(_module(frame.f_back), ("flipout",)) if frame.f_back else True
+        if frame.f_code is _APPLY and frame.f_locals["cls"] is not CheckpointFunction:
+            return True
         frame = frame.f_back
     return False
 
@@ -71,6 +72,16 @@ def innermost_call() -> Any:
             return frame.f_locals["self"]
         frame = frame.f_back
     return None
+
+
+def is_checkpointed() -> bool:
+    """Return True if torch's checkpoint runs the code that asks: a hook of a backward pass is no recomputation."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if _module(frame) == "torch.utils.checkpoint":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_own_reader(layer: Any) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import UnservedRead
 from .perturbations import Perturbations, parameter_of
-from .reader import innermost_call, is_own, is_own_name
+from .reader import innermost_call, is_checkpointed, is_own, is_own_name
 from .spans import recomputing
 
 
@@ -18,7 +18,7 @@ def is_read_noisy(layer: Any) -> bool:
         if root.thread.running.depth:
             return layer.is_noisy()
     if recomputing():
-        return innermost_call() is not None and layer.is_noisy()
+        return (innermost_call() is not None or is_checkpointed()) and layer.is_noisy()
     return not layer.reads_itself and not torch.compiler.is_compiling() and _is_called_alone(layer)
 
 

@@ -127,6 +127,9 @@ class Root:
         if running.depth > 1:
             if compiling or _calls(module, sys._getframe()) > 1:
                 return
+            if running.audit is not None:
+                running.audit.leave()
+                running.audit = None
             self._finish()  # the call before this one was interrupted in a way that no hook sees
             running.depth = 1
         if not compiling:

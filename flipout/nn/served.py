@@ -9,6 +9,7 @@ from torch import Tensor
 from ..errors import FlipoutError
 from .handle import NoisyParameter, Source, handles_in, is_constant, refusal
 from .pairing import operand
+from .perturbations import parameter_of
 from .products import by_scheme
 from .reader import is_inside_function
 
@@ -52,7 +53,12 @@ def serve(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if name in _LIKE:
         return func(*swapped(args, _means(handles)), **swapped(kwargs, _means(handles)))
     operation = name.strip("_") if name.startswith("__") else name
-    if _changes(name) or "out" in kwargs or getattr(func, "__name__", "") == "__set__":
+    is_set = getattr(func, "__name__", "") == "__set__"
+    if is_set and name == "data" and handles[0]._is_transposed is False:
+        source = handles[0]._sources[0]  # whoever gathers or offloads weights sets the data of the Parameter itself
+        parameter_of(source.layer, source.name).data = args[1]
+        return None
+    if _changes(name) or "out" in kwargs or is_set:
         raise refusal(handles, operation, "it would change the Parameter within a pass")
     if is_inside_function():
         raise refusal(handles, operation, "")

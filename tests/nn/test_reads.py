@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 import flipout
 from flipout import errors
@@ -291,12 +292,14 @@ def test_a_function_with_its_own_backward_is_refused(scheme: str) -> None:
         model(torch.randn(N, T, IN))
 
 
+@pytest.mark.parametrize("is_module", [False, True])
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_a_checkpoint_reads_the_same_noise_again(use_reentrant: bool) -> None:
+def test_a_checkpoint_reads_the_same_noise_again(use_reentrant: bool, is_module: bool) -> None:
     def checkpointed(m: Any, x: Tensor) -> Tensor:
-        block = nn.Identity()
+        block: Any = nn.Identity()
         block.forward = lambda x: F.linear(x, m.linear.weight).tanh()
-        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=use_reentrant)
+        block = block if is_module else block.forward
+        return checkpoint(block, x, use_reentrant=use_reentrant)
 
     model = flipout.perturb(Reader(checkpointed).double(), GAUSSIAN, where="linear.weight")
     other = copy.deepcopy(model)

@@ -15,7 +15,7 @@ def vit() -> Family:
         intermediate_size=24,
         image_size=8,
         patch_size=4,
-        num_labels=5,
+        num_labels=5,  # pyright: ignore[reportCallIssue]
     )
 
     def images(examples: int) -> Inputs:
