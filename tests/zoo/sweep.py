@@ -8,6 +8,7 @@ import copy
 import csv
 import inspect
 import io
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -77,7 +78,7 @@ def built() -> Iterator[tuple[str, nn.Module | str]]:
             torch.manual_seed(0)
             made = kinds[0](config)
             made.config._experts_implementation = "eager"
-            made.double().eval()(**tokens(2))
+            copy.deepcopy(made).double().eval()(**tokens(2))
             yield kinds[0].__name__, made
         except Exception as error:
             yield (
@@ -93,7 +94,8 @@ def outcome(make: nn.Module) -> tuple[str, str]:
         try:
             difference = compare(Family(lambda: copy.deepcopy(make), tokens), gradients=False)
         except errors.FlipoutError as error:
-            return "refused", f"{type(error).__name__}: {str(error)[:160]}"
+            said = re.sub(r"/\S*/site-packages/", "", str(error))
+            return "refused", f"{type(error).__name__}: {said[:160]}"
         except AssertionError as error:
             return "wrong", f"counts other examples: {error}"
         except Exception as error:
