@@ -18,7 +18,7 @@ from ..schemes import Scheme, scheme_of
 from .beside import beside, complete_checkpoint, count_anew, forget_written, mark_pending, reset_beside
 from .perturbations import Perturbations, parameter_of
 from .plan import Keys, Plan, parameter_key
-from .reads import is_read_noisy, noisy_read
+from .reads import read
 from .root import Root
 from .roster import roster_of
 from .spans import recomputing
@@ -178,9 +178,9 @@ class Perturbed(nn.Module):
         if parameters is None or name not in parameters:
             return super().__getattr__(name)
         plan = self.__dict__.get("plan")
-        if plan is None or name not in plan.distributions or not is_read_noisy(self):
+        if plan is None or name not in plan.distributions:
             return parameters[name]
-        return noisy_read(self, name, parameters[name])
+        return read(self, name, parameters[name])
 
     def set_plan(self, plan: Plan) -> None:
         """Take on a noise: which Parameters, which distributions, which scheme."""

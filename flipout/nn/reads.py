@@ -11,6 +11,9 @@ from .perturbations import Perturbations, parameter_of
 from .reader import innermost_call, is_checkpointed, is_own, is_own_name
 from .spans import recomputing
 
+# Code of this library that reads Parameters of its own layers: most reads, so they are told by a look.
+_ROOMS = frozenset(("flipout", "flipout.nn", "flipout.ops", "flipout.schemes", "flipout.distributions"))
+
 
 def is_read_noisy(layer: Any) -> bool:
     """Return True within a forward pass that perturbs the layer, or in a checkpoint's recomputation of one."""
@@ -34,17 +37,21 @@ def _is_called_alone(layer: Any) -> bool:
     return True
 
 
-def noisy_read(layer: Any, name: str, parameter: Any) -> Any:
-    """Return what an attribute of a layer gives within a noisy pass: a handle; the Parameter to the layer's own code.
+def read(layer: Any, name: str, parameter: Any) -> Any:
+    """Return what an attribute of a layer gives: within a noisy pass, a handle; to the layer's own code, the Parameter.
 
     Called by the layer's `__getattr__`, whose caller is the reader.
     """
     if torch.compiler.is_compiling():
-        from torch._dynamo.comptime import comptime
+        if is_read_noisy(layer):
+            from torch._dynamo.comptime import comptime
 
-        comptime(_refuse_while_tracing)
+            comptime(_refuse_while_tracing)
         return parameter
-    if parameter is None or is_own(layer, sys._getframe(2), reads_itself=layer.reads_itself):
+    frame = sys._getframe(2)
+    if frame.f_globals.get("__package__") in _ROOMS or parameter is None or not is_read_noisy(layer):
+        return parameter
+    if is_own(layer, frame, reads_itself=layer.reads_itself):
         return parameter
     from .handle import handle_of
 
@@ -53,7 +60,7 @@ def noisy_read(layer: Any, name: str, parameter: Any) -> Any:
 
 def _refuse_while_tracing(context: Any) -> None:
     translator = context._i_will_not_complain_if_bc_breaks_InstructionTranslator()
-    reader = translator.parent.parent  # beyond noisy_read and __getattr__
+    reader = translator.parent.parent  # beyond `read` and `__getattr__`
     if reader is None or is_own_name(reader.f_globals.get("__name__", "")):
         return
     layer = context.get_local("layer")._i_will_not_complain_if_bc_breaks_VariableTracker().value

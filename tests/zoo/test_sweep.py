@@ -20,7 +20,7 @@ def outcomes(path: Path) -> Counter[str]:
 def test_nothing_in_the_table_is_wrong() -> None:
     counted = outcomes(TABLE)
     assert set(counted) <= {"right", "refused", "not built"}
-    assert counted["right"] > 8 * counted["refused"]
+    assert counted["right"] > 0.85 * (counted["right"] + counted["refused"])
 
 
 @pytest.mark.slow
