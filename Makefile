@@ -22,11 +22,14 @@ help:
 	@echo "make clean   remove the environment, caches and build outputs"
 
 # --no-deps: bayesian-torch declares torchvision and tensorboard, but its layers import only torch, and a torchvision
-# that matches the torch build in use may not exist; EvoTorch declares ray, gym and more.
+# that matches the torch build in use may not exist; EvoTorch declares ray, gym and more. The libraries whose models
+# tests/zoo runs could bring another torch.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[dev,docs,experiments,triton,ray,rl]'
 	$(PIP) --no-deps bayesian-torch evotorch
+	$(PIP) httpx2 psutil regex safetensors xxhash
+	$(PIP) --no-deps accelerate huggingface_hub peft tokenizers torch_geometric transformers
 	@touch $@
 
 lint: $(INSTALLED)

@@ -2,8 +2,9 @@
 
 from . import bayes, errors, es, nn, regularizers, variance
 from ._capture import Captured, capture
+from ._convert import perturb
 from ._freeze import freeze
-from .convert import perturb
+from ._summary import Summary, summary
 from .distributions import (
     Distribution,
     DropConnect,
@@ -16,7 +17,6 @@ from .distributions import (
 from .nn.contexts import example_weights, hold, sampling, using
 from .nn.tape import checkpoint
 from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
-from .summary import Summary, summary
 from .where import register
 
 __version__ = "0.2.0"

@@ -9,6 +9,7 @@ from ._arguments import whole_number
 from .errors import InvalidArgument, LayoutUnknown, Unsupported
 from .nn.adopt import roots_on
 from .nn.base import Perturbed
+from .nn.derived import ByReads
 from .nn.layers import label_of
 from .nn.layouts import Layout, learn_layouts
 
@@ -27,6 +28,8 @@ def find_examples(model: nn.Module, layers: dict[str, Perturbed], example_inputs
         Unsupported: A layer that has a fixed layout sees its examples in another one.
     """
     dim = whole_number("batch_dim", batch_dim, 0) if isinstance(batch_dim, int) else 0
+    # What a foreign module multiplies inside need not be laid out as its input is.
+    layers = {label: layer for label, layer in layers.items() if not isinstance(layer, ByReads)}
     learned = learn_layouts(model, layers, example_inputs, dim)
     for label, layout in learned.layouts.items():
         _check(layers[label], layout)

@@ -1,4 +1,4 @@
-"""Named refusals. Every message says what was given, what was expected, and the line that fixes it."""
+"""Named refusals and warnings. A message says what was given, what was expected, and the line that fixes it."""
 
 
 class FlipoutError(Exception):
@@ -49,6 +49,10 @@ class Unsupported(FlipoutError, ValueError):
     """A layer has an option or a parametrisation under which its weights cannot be perturbed."""
 
 
+class UnservedRead(FlipoutError, RuntimeError):
+    """Code reads a perturbed Parameter outside of its layer in a way that has no result for each example."""
+
+
 class InterleavedContexts(FlipoutError, RuntimeError):
     """Contexts on one model were left in another order than they were entered, as by generators that take turns."""
 
@@ -97,5 +101,17 @@ class FleetError(FlipoutError, RuntimeError):
     """The workers of a fleet cannot be had, or die one after another."""
 
 
-class LayoutUnknown(UserWarning):
+class FlipoutWarning(UserWarning):
+    """Base of every warning of this library."""
+
+
+class LeftPlain(FlipoutWarning):
+    """`perturb` left weights without noise that a reader would expect to have it."""
+
+
+class NeverRead(FlipoutWarning):
+    """A forward pass did not read a Parameter that is perturbed."""
+
+
+class LayoutUnknown(FlipoutWarning):
     """A batch did not show where a layer's input has its examples."""

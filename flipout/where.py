@@ -16,6 +16,8 @@ from .nn.base import Perturbed
 from .nn.checks import Where, matcher, patterns
 from .nn.companions import companion_names
 from .nn.declaration import check_options, is_default, perturbable
+from .nn.derived import ByReads
+from .nn.kinds import check_free_names, kind_of
 from .nn.layers import own_parameter
 
 _LAYERS: dict[type[nn.Module], type[Perturbed]] = {layer._plain_type: layer for layer in perturbed.LAYERS}
@@ -48,7 +50,7 @@ def register(torch_type: type[nn.Module], layer_type: type[Perturbed]) -> None:
 
 @dataclass
 class Choice:
-    """What happens to one layer."""
+    """A layer to convert, and the Parameters of it that get noise."""
 
     layer: nn.Module
     label: str
@@ -57,7 +59,12 @@ class Choice:
 
 
 def choose(model: nn.Module, where: Where | None) -> list[Choice]:
-    """The layers to convert and the Parameters of each; a Parameter that is chosen is chosen wherever it is used."""
+    """Return the layers to convert. A Parameter that is chosen is chosen in every module that has it.
+
+    Args:
+        model: The model.
+        where: Globs or a predicate over Parameter names; None for the weights of known layers.
+    """
     if where is not None and not callable(where):
         where = patterns(where)
     aliases: dict[int, list[str]] = {}
@@ -72,24 +79,7 @@ def choose(model: nn.Module, where: Where | None) -> list[Choice]:
         chosen = {key for key, names in aliases.items() if key not in known.extra and any(match(n) for n in names)}
         _check_patterns(where, [name for names in aliases.values() for name in names])
     if not chosen:
-        if where is None and known.taken:
-            raise AlreadyPerturbed(
-                f"{type(model).__name__}: every weight that perturb chooses by default is perturbed already. "
-                "flipout.freeze(model) first, or name other Parameters with `where`."
-            )
-        if where is None and known.users:
-            named = _named(sorted(known.names), [name for names in aliases.values() for name in names])
-            raise UnknownParameter(
-                f"{type(model).__name__}: perturb finds nothing to perturb by default: embeddings, norms and biases "
-                f"are perturbed where they are named. Name them: flipout.perturb(model, distribution, where={named})."
-            )
-        chose = "perturb finds" if where is None else f"where={where!r} leaves"
-        raise UnknownParameter(
-            f"{type(model).__name__}: {chose} nothing to perturb. Its Parameters are "
-            f"[{_some(name for names in aliases.values() for name in names)}]; known layers are "
-            f"{_some((torch_type.__name__ for torch_type in _LAYERS), 30)}, of exactly these types; "
-            "flipout.register adds others."
-        )
+        raise _nothing_chosen(model, where, known, aliases)
     for key in sorted(chosen, key=lambda key: aliases[key][0]):
         lost = [name for name in aliases[key] if name not in known.names]
         if lost:
@@ -106,26 +96,55 @@ def choose(model: nn.Module, where: Where | None) -> list[Choice]:
             choice.parameters.append(local)
     converted = [choice for choice in known.layers if choice.parameters]
     for choice in converted:
-        check_options(choice.layer_type, choice.layer, choice.label or type(choice.layer).__name__)
+        label = choice.label or type(choice.layer).__name__
+        check_options(choice.layer_type, choice.layer, label)
+        check_free_names(choice.layer, choice.layer_type, label)
     return converted
+
+
+def _nothing_chosen(
+    model: nn.Module, where: Where | None, known: "_Known", aliases: dict[int, list[str]]
+) -> AlreadyPerturbed | UnknownParameter:
+    if where is None and known.taken:
+        return AlreadyPerturbed(
+            f"{type(model).__name__}: every weight that perturb chooses by default is perturbed already. "
+            "flipout.freeze(model) first, or name other Parameters with `where`."
+        )
+    all_names = [name for names in aliases.values() for name in names]
+    if where is None and known.users:
+        listed = [choice for choice in known.layers if not issubclass(choice.layer_type, ByReads)]
+        of_known = {f"{c.label}.{name}".lstrip(".") for c in listed for name in perturbable(c.layer_type, c.layer)}
+        named = _named(sorted(of_known or known.names), all_names)
+        return UnknownParameter(
+            f"{type(model).__name__}: perturb finds nothing to perturb by default. It chooses the weights of known "
+            f"layers ({_some((torch_type.__name__ for torch_type in _LAYERS), 30)}); embeddings, norms, biases and "
+            "modules of other types are perturbed where they are named. Name them: "
+            f"flipout.perturb(model, distribution, where={named})."
+        )
+    chose = "perturb finds" if where is None else f"where={where!r} leaves"
+    return UnknownParameter(
+        f"{type(model).__name__}: {chose} nothing to perturb. Its Parameters are [{_some(all_names)}]."
+    )
 
 
 @dataclass
 class _Known:
-    """What the known layers of a model can perturb. Parameters are told by their id."""
+    """What can be perturbed in a model. Parameters are told by their id."""
 
     layers: list[Choice] = field(default_factory=list)
     users: dict[int, list[tuple[Choice, str]]] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)  # every name, also of layers that occur twice
+    names: set[str] = field(default_factory=set)  # all names, also of layers that occur twice
     default: set[int] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)  # perturbed already
     extra: set[int] = field(default_factory=set)  # learned by distributions of earlier conversions
 
 
 def _known(model: nn.Module) -> _Known:
-    known, seen = _Known(), set()
+    known, seen, parts = _Known(), set(), set()
     for label, layer in model.named_modules(remove_duplicate=False):
-        layer_type = type(layer) if isinstance(layer, Perturbed) else _LAYERS.get(type(layer))
+        if layer in parts:
+            continue  # a part of a layer above, which perturbs its Parameters
+        layer_type = type(layer) if isinstance(layer, Perturbed) else kind_of(layer, _LAYERS)
         if layer_type is None:
             continue
         names = perturbable(layer_type, layer)
@@ -133,6 +152,7 @@ def _known(model: nn.Module) -> _Known:
         if layer in seen:
             continue
         seen.add(layer)
+        parts.update(layer.get_submodule(name.rpartition(".")[0]) for name in names if "." in name)
         choice = Choice(layer, label, layer_type)
         known.layers.append(choice)
         for name in names:
@@ -140,7 +160,7 @@ def _known(model: nn.Module) -> _Known:
             known.users.setdefault(id(parameter), []).append((choice, name))
             if isinstance(layer, Perturbed) and name in layer.flipout.distributions:
                 known.taken.add(id(parameter))
-                known.extra.update(id(attrgetter(own)(layer)) for own in companion_names(layer, name))
+                known.extra.update(id(attrgetter(learned)(layer)) for learned in companion_names(layer, name))
             elif is_default(layer_type, name):
                 known.default.add(id(parameter))
     return known

@@ -20,7 +20,7 @@ ORDER = [
     {"_shards"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},
-    {"where", "convert", "_examples", "_freeze", "summary"},
+    {"where", "_left", "_convert", "_examples", "_freeze", "_summary"},
     {"bayes", "regularizers", "es", "variance"},
     {"experiments"},
 ]
@@ -67,7 +67,7 @@ def test_imports_go_downward(path):
 
 def test_upward_and_sideways_imports_are_refused():
     assert allowed("bayes", "nn")
-    assert allowed("where", "convert")
+    assert allowed("where", "_convert")
     assert not allowed("nn", "bayes")
     assert not allowed("bayes", "variance")
     assert not allowed("es", "regularizers")
@@ -75,7 +75,7 @@ def test_upward_and_sideways_imports_are_refused():
 
 
 def test_imports_are_found():
-    assert imported(PACKAGE / "convert.py") >= {"nn", "distributions", "where"}
+    assert imported(PACKAGE / "_convert.py") >= {"nn", "distributions", "where"}
     assert imported(PACKAGE / "nn" / "parameters.py") >= {"draws", "ops", "perturbation"}
 
 

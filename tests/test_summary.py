@@ -1,5 +1,6 @@
 """summary(): one row per Parameter, whatever the model."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -14,7 +15,11 @@ def test_table():
     assert lines[1].split() == ["0.weight", "6×4", "Linear", "–", "–"]
     assert lines[3].split()[:4] == ["2.weight", "3×6", "Linear", "Gaussian(std=0.5)"]
     assert "Flipout" in lines[3]
-    assert lines[-1] == "2 of 4 Parameters are perturbed."
+    assert lines[-2:] == [
+        "42.9% of the weights (vectors do not count) are perturbed.",  # 18 of 24 + 18
+        "2 of 4 Parameters are perturbed.",
+    ]
+    assert flipout.summary(model).share == 18 / 42
     assert repr(flipout.summary(model)) == str(flipout.summary(model))
 
 
@@ -31,10 +36,10 @@ def test_learned_spreads_are_rows_without_noise():
     assert rows["0.weight_rho"].beside == "weight"
 
 
-def test_only_what_is_not_as_always_is_said():
+def test_defaults_are_left_out_but_the_size_of_the_noise_is_said():
     model = flipout.perturb(mlp(), flipout.MeanField(prior=flipout.bayes.Normal(0.0, 2.0)), scheme=flipout.Flipout(4))
     lines = str(flipout.summary(model)).splitlines()
-    assert " MeanField(prior=Normal(std=2.0))  Flipout(group=4)  closed form" in lines[1]
+    assert " MeanField(std=0.0486, prior=Normal(std=2.0))  Flipout(group=4)  closed form" in lines[1]
     assert " of weight " in lines[3]
     assert lines[-1] == "2 of 4 Parameters are perturbed, with 2 beside them that are learned."
     wide = flipout.bayes.Normal(torch.zeros(4), 1.0)
@@ -43,6 +48,35 @@ def test_only_what_is_not_as_always_is_said():
     )
     plain = flipout.summary(flipout.perturb(mlp(), flipout.Gaussian(0.5)))
     assert "Flipout()" in str(plain)
+    for distribution, said in [
+        (flipout.MultiplicativeGaussian(), "MultiplicativeGaussian(std=1.0)"),
+        (flipout.DropConnect(0.5), "DropConnect(p=0.5)"),
+        (flipout.MeanField(std=0.2), "MeanField(std=0.2)"),
+        (flipout.MeanField(relative=0.1), "MeanField(relative=0.1)"),
+    ]:
+        assert flipout.summary(flipout.perturb(mlp(), distribution)).rows[0].noise == said
+
+
+class Foreign(nn.Module):
+    """A type that nobody knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.gain, self.spare = nn.Linear(4, 4), nn.Parameter(torch.ones(4)), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.gain
+
+
+def test_types_of_others_have_their_path_and_unread_parameters_are_named():
+    model = flipout.perturb(nn.Sequential(Foreign()), flipout.Gaussian(0.1), where="*")
+    assert flipout.summary(model).rows[0].layer == "tests.test_summary.Foreign"
+    assert flipout.summary(model).rows[1].layer == "Linear"
+    assert "did not read" not in str(flipout.summary(model))
+    with pytest.warns(flipout.errors.NeverRead):
+        model(torch.randn(3, 4))
+    assert [row.parameter for row in flipout.summary(model).rows if row.unread] == ["0.spare.weight", "0.spare.bias"]
+    assert "did not read 0.spare.weight, 0.spare.bias. Their KL is counted" in str(flipout.summary(model))
 
 
 def test_tied_parameters_have_one_row():

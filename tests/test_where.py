@@ -1,6 +1,7 @@
 """Which Parameters: globs, lists, predicates, unknown layers, refusals; a refused call changes nothing."""
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -65,25 +66,19 @@ class Unknown(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.known, self.bilinear, self.prelu = nn.Linear(4, 4), nn.Bilinear(2, 3, 4), nn.PReLU()
-        self.custom, self.free = Custom(), nn.Parameter(torch.ones(2))
+        self.custom, self.single = Custom(), nn.Parameter(torch.ones(2))
 
 
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("bilinear.weight", r"names bilinear\.weight of a Bilinear.*flipout\.register\(Bilinear"),
-        ("prelu.*", r"names prelu\.weight of a PReLU"),
-        (["known.weight", "custom.gain"], r"names custom\.gain of a Custom"),
-        ("free", r"names free of a Unknown"),
-        (lambda name: "gain" in name, r"names custom\.gain"),
-        ("*", r"which no known layer type perturbs"),
-        ("nothing.*", r"'nothing\.\*' matches no Parameter\. There are free, known\.weight"),
+        ("nothing.*", r"'nothing\.\*' matches no Parameter\. There are single, known\.weight"),
         (["known.weight", "knwon.bias"], r"'knwon\.bias' matches no Parameter"),
         (lambda name: False, r"leaves nothing to perturb\. Its Parameters are"),
         ([], r"leaves nothing to perturb"),
     ],
 )
-def test_unknown_parameters_are_refused_where_named(where, message):
+def test_names_of_nothing_are_refused(where, message):
     model = Unknown()
     before = state(model)
     with pytest.raises(errors.UnknownParameter, match=message):
@@ -91,24 +86,55 @@ def test_unknown_parameters_are_refused_where_named(where, message):
     assert same_state(before, state(model))
 
 
-def test_unknown_layers_that_are_not_named_are_left_alone():
-    model = flipout.perturb(Unknown(), GAUSSIAN)
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("bilinear.weight", ["bilinear.weight"]),
+        ("prelu.*", ["prelu.weight"]),
+        (["known.weight", "custom.gain"], ["known.weight", "custom.gain"]),
+        ("single", ["single"]),
+        (lambda name: "gain" in name, ["custom.gain"]),
+    ],
+)
+def test_parameters_of_any_module_can_be_named(where, expected):
+    model = flipout.perturb(Unknown(), GAUSSIAN, where=where)
+    assert perturbed(model) == expected
+    kinds = {"bilinear": nn.Bilinear, "prelu": nn.PReLU, "custom": Custom, "known": nn.Linear}
+    assert all(isinstance(module, kinds[name]) for name, module in model.named_children())
+    assert {type(module) for module in flipout.freeze(model).children()} == set(kinds.values())
+
+
+def test_unknown_layers_that_are_not_named_are_left_with_a_warning():
+    with pytest.warns(errors.LeftPlain) as caught:
+        model = flipout.perturb(Unknown(), GAUSSIAN)
     assert perturbed(model) == ["known.weight"]
-    assert {row.layer for row in flipout.summary(model).rows if not row.noise} >= {"Bilinear", "PReLU", "Custom"}
+    (said,) = [str(warning.message) for warning in caught]
+    assert "noise to 30.8% of the weights of Unknown" in said  # 16 of 16 + 24 + 12
+    assert "torch.nn.modules.linear.Bilinear: bilinear.weight\n" in said
+    assert "tests.test_where.Custom: custom.gain\n" in said
+    assert "where=['bilinear.weight', '*.gain']" in said
 
 
-def test_a_parameter_that_an_unknown_layer_uses_too_is_refused():
-    model = nn.ModuleDict({"a": nn.Linear(4, 3), "b": Custom()})
+def test_a_weight_that_where_leaves_out_is_no_warning():
+    assert perturbed(flipout.perturb(Unknown(), GAUSSIAN, where="known.*")) == ["known.weight", "known.bias"]
+
+
+def test_a_parameter_that_an_unknown_layer_uses_too_is_noisy_there():
+    model: Any = nn.ModuleDict({"a": nn.Linear(4, 3), "b": Custom()})
     model["b"].gain = model["a"].weight
-    before = state(model)
-    with pytest.raises(errors.UnknownParameter, match=r"names b\.gain of a Custom"):
-        flipout.perturb(model, GAUSSIAN)
-    assert same_state(before, state(model))
+    flipout.perturb(model, GAUSSIAN)
+    model.forward = lambda x: (model["a"](x) - model["a"].bias, model["b"](x))
+    made, read = model(torch.randn(5, 4))
+    torch.testing.assert_close(made, read)
 
 
 def test_a_model_without_known_layers():
-    with pytest.raises(errors.UnknownParameter, match="known layers are Linear, Conv1d"):
+    with pytest.raises(errors.UnknownParameter, match="finds nothing to perturb"):
         flipout.perturb(nn.Sequential(nn.Tanh()), GAUSSIAN)
+    with pytest.raises(
+        errors.UnknownParameter, match=r"It chooses the weights of known layers \(Linear, Conv1d.*'gain'"
+    ):
+        flipout.perturb(Custom(), GAUSSIAN)
     with pytest.raises(errors.NotPerturbed, match="no perturbed layers"):
         flipout.perturb(mlp())
 
@@ -184,6 +210,15 @@ def test_a_parametrised_embedding_is_refused_only_where_named():
     with pytest.raises(errors.Unsupported, match=r"0\.weight is parametrised"):
         flipout.perturb(model, GAUSSIAN, where="*.weight")
     assert perturbed(flipout.perturb(model, GAUSSIAN)) == ["1.weight"]
+
+
+def test_an_attribute_that_a_perturbed_layer_needs_is_refused():
+    model: Any = nn.Sequential(nn.Linear(4, 4), Custom())
+    model[1].flipout = True
+    before = state(model)
+    with pytest.raises(errors.Unsupported, match=r"1: a tests\.test_where\.Custom has an attribute 'flipout'"):
+        flipout.perturb(model, GAUSSIAN, where="1.gain")
+    assert same_state(before, state(model))
 
 
 @pytest.mark.parametrize("where", [None, "0.weight"])

@@ -87,8 +87,10 @@ class Pass:
             ExampleCount: The rows do not split into examples, or another layer saw another number.
         """
         draw = self.draw
-        if not is_certain and (self.examples is not None or rows % draw.rows):
-            return self.examples or 0
+        if not is_certain:
+            if self.examples is not None:
+                return self.examples
+            rows = max(rows // draw.rows, 1) * draw.rows
         if is_certain and not self.is_certain and self.examples is not None:
             self.examples, self.made = None, {}
         if rows % draw.rows:

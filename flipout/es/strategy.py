@@ -15,8 +15,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from .._arguments import whole_number
 from .._capture import capture
+from .._convert import perturb
 from .._freeze import freeze
-from ..convert import perturb
 from ..distributions import Gaussian
 from ..draws.draw import runs
 from ..errors import AlreadyPerturbed, InvalidArgument, InvalidInput, NonFinite, RunError, UnknownParameter

@@ -15,6 +15,7 @@ from .companions import companion_values, learn, prior_changes, reset_companions
 from .declaration import Declaration, check_options, check_scheme, is_default, perturbable
 from .pending import complete_checkpoint, count_anew, forget_written, mark_pending
 from .plan import Plan, parameter_key
+from .reads import read
 from .root import Root
 
 
@@ -82,6 +83,16 @@ class Perturbed(nn.Module):
             check_fit(named, attrgetter(name)(self), f"{label}.{name}")
             if isinstance(named, LearnedDistribution):
                 learn(self, name, companion_values(named, attrgetter(name)(self)))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute; a perturbed Parameter with its noise, to code that reads it within a noisy pass."""
+        parameters = self.__dict__.get("_parameters")
+        if parameters is None or name not in parameters:
+            return super().__getattr__(name)
+        plan = self.__dict__.get("flipout")
+        if plan is None or name not in plan.distributions:
+            return parameters[name]
+        return read(self, name, parameters[name])
 
     def extra_repr(self) -> str:
         """Return torch's own text, and the noise."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..draws.draw import fresh_seed
 from ..draws.passes import Pass
 from ..errors import Unsupported
-from ..schemes import Scheme, Shared
+from ..schemes import Scheme
 from .inputs import batch_rows, check_batch
 from .layers import is_noisy_now, label_of
 from .parameters import Perturbations
@@ -48,18 +48,18 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
         ExampleCount: Another layer saw another number of examples in the same pass.
     """
     if replaying():
-        session, keys, read, scheme = decided(lambda: _find_pass(layer, x.device))
+        session, keys, read, scheme = decided(lambda: find_pass(layer, x.device))
         if read is not None and recomputing():
             fresh_seed(read)  # as the forward pass did here: whatever draws next has to find the same generator
     else:
-        session, keys, _, scheme = _find_pass(layer, x.device)
+        session, keys, _, scheme = find_pass(layer, x.device)
     rows, layout = x.shape[0], layer.flipout.layout
     if layout is not None and layout.order != "plain":
         batch = batch_rows(layer, rows)
         session.count(batch, "the model's input")
         session = session.folded(rows // batch)
     elif rows != session.examples or session.draw.rows != 1 or not session.is_certain:
-        is_certain = not isinstance(scheme, Shared)
+        is_certain = not scheme.is_shared
         if is_certain and not session.is_certain:
             check_batch(layer, rows)
         session.count(rows, label_of(layer), is_certain=is_certain)
@@ -69,7 +69,7 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
     return Perturbations(layer, session, keys, dtype, scheme, made)
 
 
-def _find_pass(layer: "Perturbed", device: torch.device) -> tuple[Pass, Keys, torch.device | None, Scheme]:
+def find_pass(layer: "Perturbed", device: torch.device) -> tuple[Pass, Keys, torch.device | None, Scheme]:
     """Return the pass, the Parameters' keys, the device where a seed was read for this layer alone, and the scheme."""
     plan = layer.flipout
     if not (plan.opened or recomputing() or torch.compiler.is_compiling()):

@@ -55,8 +55,11 @@ def check_distribution(distribution: Any) -> None:
 
 def check_fit(distribution: Distribution, parameter: Tensor, label: str) -> None:
     """Refuse a distribution whose std or prior does not broadcast to the Parameter."""
-    if parameter.is_complex():
-        raise Unsupported(f"{label}: a Parameter of dtype {parameter.dtype}; only real Parameters can be perturbed.")
+    if not parameter.is_floating_point():
+        raise Unsupported(
+            f"{label}: a Parameter of dtype {parameter.dtype}; only real floating-point Parameters can be perturbed. "
+            "Leave it out with `where`."
+        )
     std, prior = getattr(distribution, "std", None), getattr(distribution, "prior", None)
     shapes = {"std": tuple(std.shape)} if isinstance(std, Tensor) else {}
     if isinstance(prior, Prior):

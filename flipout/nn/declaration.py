@@ -28,6 +28,8 @@ class Declaration:
     refused_schemes: dict[str, str] = field(default_factory=dict)  # scheme → why it is refused, and what to use
     fixed_layout: str = ""  # the layout of the input, if `batch_dim` cannot change it
     reads_all_noise: bool = True  # a call needs the noise of the whole Parameter, not of some rows
+    reads_itself: bool = True  # its own methods read the Parameters without noise, and add it themselves
+    stacks_weights: bool = False  # a Parameter of three dimensions is several matrices, as experts have it
     remembered_options: tuple[str, ...] = ()  # attributes that a remembered call depends on
 
 
@@ -46,7 +48,9 @@ def is_default(layer_type: "type[Perturbed]", name: str) -> bool:
 def sign_groups(layer: "Perturbed", name: str) -> int | None:
     """Return how signs run over a Parameter: groups of a convolution's kernel, 1 for a matrix, None for a vector."""
     is_vector = any(re.fullmatch(pattern, name) for pattern in layer._declared.vectors)
-    return None if is_vector else getattr(layer, "groups", 1)
+    if is_vector or layer._declared.stacks_weights:  # the `groups` of a foreign module may mean anything
+        return None if is_vector else 1
+    return getattr(layer, "groups", 1)
 
 
 def check_options(layer_type: "type[Perturbed]", layer: nn.Module, label: str) -> None:

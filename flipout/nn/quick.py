@@ -63,7 +63,7 @@ class Quick:
             return None
         if session.examples is None or (self.is_flipped and not session.is_certain):
             session.count(self.shape[0], self.label, is_certain=self.is_flipped)
-        elif session.examples != self.shape[0] or session.formed is not None:
+        if (session.examples != self.shape[0] and self.is_flipped) or session.formed is not None:
             return None
         made = session.at_once(self.dtype, self.scheme.group)
         if made is None or (

@@ -65,6 +65,7 @@ class _Running:
         self.examples: int | None = None  # of the last forward pass
         self.rows: int | None = None  # of the root's own batch, if it is known which input that is
         self.inputs: Any = None  # the arguments of the root's call
+        self.audit: Any = None  # who watches the pass, if it is the first
 
 
 class _Thread(threading.local):
@@ -87,6 +88,8 @@ class Root:
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
     structure: Structure = field(default_factory=Structure)
+    audited: set[bool] = field(default_factory=set)  # the modes, training or eval, whose first pass was watched
+    unread: set[str] = field(default_factory=set)  # the Parameters that no such pass read
     batch: Batch | None = None  # which input of the module counts the examples, as a batch has shown
 
     @property
@@ -98,6 +101,7 @@ class Root:
         if self.roster is not None:
             self.roster.forget()
         self.roster = None
+        self.audited.clear()
 
     def attach(self, module: nn.Module) -> None:
         self.structure = Structure(weakref.ref(module))
@@ -134,6 +138,9 @@ class Root:
         if running.depth > 1:
             if compiling or _calls(module, sys._getframe()) > 1:
                 return
+            if running.audit is not None:
+                running.audit.leave()
+                running.audit = None
             self._finish()  # the call before this one was interrupted in a way that no hook sees
             running.depth = 1
         if not compiling:
@@ -164,6 +171,10 @@ class Root:
                 self.remember(running.span)
             else:
                 self.unwatched.append(session.draw)
+        if compiling or module.training in self.audited:
+            return
+        if (needed or open_spans()) and not running.in_backward:
+            self._begin_audit(module)
 
     def exit(self, *_: Any) -> None:  # torch.compile would look at an output that has a name
         running = self.running
@@ -195,6 +206,23 @@ class Root:
         running.session = running.span = running.rows = running.inputs = None
         if not torch.compiler.is_compiling():
             self.callers.pop(threading.get_ident(), None)
+            if running.audit is not None:
+                self._finish_audit()
+
+    def _begin_audit(self, module: nn.Module) -> None:
+        from .audit import watch
+
+        self.running.audit = watch(module)
+
+    def _finish_audit(self) -> None:
+        from .audit import warn_of_unread
+
+        audit, self.running.audit = self.running.audit, None
+        if audit.leave():
+            unread = audit.unread()
+            known, self.unread = self.unread, unread if not self.audited else self.unread & unread
+            self.audited.add(audit.training)
+            warn_of_unread(sorted(unread - known))
 
     def current(self, device: torch.device, layer: Any) -> Pass | None:
         """The pass that is running forward pass; in a recomputation, that of the one it repeats."""

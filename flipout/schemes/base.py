@@ -19,6 +19,7 @@ class Scheme(ABC):
 
     name: str
     once: bool = False  # a weight that a forward pass uses twice would be two weights
+    is_shared: bool = False  # all examples see one weight, so nobody has to tell them apart
     own_weights: bool = False  # every example's weights are formed, and take memory
     group: int | None = None  # examples that share a base, None for all
     transformable: bool = True  # torch.func and torch.compile see through it

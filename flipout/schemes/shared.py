@@ -17,6 +17,7 @@ class Shared(Scheme):
     """apply(x, W̄ + ΔŴ)"""
 
     name = "shared"
+    is_shared = True
 
     def check(self, distribution: Distribution, what: str) -> None:
         pass

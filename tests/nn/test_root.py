@@ -43,6 +43,7 @@ def test_a_layer_called_outside_its_root_is_its_own_root():
     assert not torch.equal(model(X, X)[0], model.tower(X))
 
 
+@pytest.mark.filterwarnings("ignore::flipout.errors.NeverRead")  # nobody calls the last layer
 def test_roots_inside_roots_share_the_outer_draw():
     inner = flipout.perturb(Siamese(), GAUSSIAN)
     outer = nn.Sequential(inner, nn.Linear(3, 3))

@@ -223,7 +223,8 @@ def test_noise_on_its_weights_is_refused(kind: str) -> None:
         flipout.perturb(model, flipout.Gaussian(0.1), where="*weight_hh*")
     with pytest.raises(flipout.errors.UnknownParameter, match=rf"{name}: perturb finds nothing to perturb"):
         flipout.perturb(lstm, flipout.Gaussian(0.1))
-    flipout.perturb(model, flipout.Gaussian(0.1))
+    with pytest.warns(flipout.errors.LeftPlain, match=rf"{name}: lstm\.weight_ih_l0"):
+        flipout.perturb(model, flipout.Gaussian(0.1))
     assert model["lstm"] is lstm
     assert type(lstm) is KINDS[kind][0]
     assert isinstance(model["decoder"], flipout.nn.Linear)

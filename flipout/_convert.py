@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ._arguments import whole_number
 from ._examples import find_examples
+from ._left import warn_of_left
 from ._shards import refuse_shards
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
@@ -31,22 +32,48 @@ def perturb(
     model: M,
     distribution: Distribution | None = None,
     *,
-    scheme: str | Scheme | None = None,
+    scheme: str | Scheme | Mapping[str, str | Scheme] | None = None,
     where: Where | None = None,
     batch_dim: int | Mapping[str, int] | None = None,
     example_inputs: Any = None,
     share_base: bool | None = None,
     process_group: Any = None,
 ) -> M:
-    """Give the model's weights noise, in place, and make the model their root; returns the model.
+    """Give the weights of a model noise, in place, and make the model the root that takes their draws.
 
-    `scheme` is 'flipout' unless another is named. `where` (a glob, several, or a predicate over Parameter names) picks
-    the Parameters; by default every weight matrix and convolution kernel of the layers it knows. `batch_dim` is the
-    example's dimension where it is not 0, for all layers or by layer glob. Without a distribution nothing is converted:
-    the model becomes the root of the layers that were made by hand. `example_inputs`, a batch of two or more examples
-    (a tensor, a tuple of arguments or a dict of keyword arguments), shows where each layer's input has its examples:
-    folded windows, tokens and time steps are then followed instead of refused. Under data parallelism every rank has
-    its own base unless `share_base`; both options keep what an earlier call gave them.
+    Without a distribution nothing is converted: the model becomes the root of perturbed layers that were made by hand.
+
+    Args:
+        model: Any `nn.Module`.
+        distribution: The noise.
+        scheme: Who in the batch shares the noise, `"flipout"` by default; or a scheme for each glob over Parameter
+            names, of which the first that matches counts: `{"*experts*": "shared", "*": "flipout"}`.
+        where: The Parameters to perturb: a glob, several globs, or a predicate over Parameter names. By default the
+            weight matrices and convolution kernels of known layers. Parameters of any other module can be named too.
+        batch_dim: The example's dimension where it is not 0, for all layers or by layer glob.
+        example_inputs: A batch of two or more examples (a tensor, a tuple of arguments or a dict of keyword arguments)
+            that shows where each layer's input has its examples. Windows, tokens and time steps that are folded into
+            the rows are then followed instead of refused. The model runs five times, plain and in eval mode.
+        share_base: Under data parallelism, one base for all ranks instead of one for each. Unless given, what an
+            earlier call gave stays.
+        process_group: The ranks that split a batch. Unless given, what an earlier call gave stays.
+
+    Returns:
+        The model itself.
+
+    Raises:
+        InvalidArgument: An argument is outside of what it may be.
+        UnknownParameter: `where` names nothing, or something that cannot be perturbed.
+        AlreadyPerturbed: `where` names a Parameter that is perturbed already.
+        Unsupported: A layer has an option or a parametrisation under which it cannot be perturbed.
+
+    Warns:
+        LeftPlain: Without `where`, weights of unknown types stay plain.
+
+    Example:
+        ```python
+        model = flipout.perturb(model, flipout.MultiplicativeGaussian(std=1.0))
+        ```
     """
     check_module(model)
     if distribution is not None:
@@ -59,34 +86,34 @@ def perturb(
             model, "perturb", "Perturb the model first, then shard it: a draw belongs to the whole Parameter."
         )
         _refuse_wrapped(model, distribution)
-    made = [(label, layer) for label, layer in model.named_modules() if isinstance(layer, Perturbed)]
-    follow_all(model, [layer for _, layer in made])
-    chosen_scheme = scheme_of("flipout" if scheme is None else scheme)
+    made_before = [(label, layer) for label, layer in model.named_modules() if isinstance(layer, Perturbed)]
+    follow_all(model, [layer for _, layer in made_before])
     batch_dim = _batch_dim(model, batch_dim)
     choices = [] if distribution is None else choose(model, where)
     first_names = parameter_names(model)
-    planned = [(choice.label, choice.layer, choice.parameters, chosen_scheme) for choice in choices]
-    refuse_reuse(
-        [*planned, *((label, layer, layer.flipout.distributions, layer.flipout.scheme) for label, layer in made)]
-    )
+    scheme_for = Schemes("flipout" if scheme is None else scheme, first_names)
+    planned = [(choice.label, choice.layer, choice.parameters, scheme_for(choice)) for choice in choices]
+    scheme_for.check_patterns()
+    before = ((label, layer, layer.flipout.distributions, layer.flipout.scheme) for label, layer in made_before)
+    refuse_reuse([*planned, *before])
 
     # Everything that can fail, or takes memory, before anything changes.
     learned: dict[int, dict[str, Tensor]] = {}
     plans: list[tuple[Choice, Plan]] = []
-    for choice in choices:
+    for choice, (_, _, _, chosen_scheme) in zip(choices, planned, strict=True):
         assert distribution is not None
-        own = {}
+        distributions = {}
         for name in choice.parameters:
             parameter = attrgetter(name)(choice.layer)
-            own[name] = distribution.named(first_names[id(parameter)])
-            check_fit(own[name], parameter, f"{choice.label}.{name}".lstrip("."))
-            if isinstance(own[name], LearnedDistribution) and id(parameter) not in learned:
-                learned[id(parameter)] = companion_values(own[name], parameter)
+            distributions[name] = distribution.named(first_names[id(parameter)])
+            check_fit(distributions[name], parameter, f"{choice.label}.{name}".lstrip("."))
+            if isinstance(distributions[name], LearnedDistribution) and id(parameter) not in learned:
+                learned[id(parameter)] = companion_values(distributions[name], parameter)
                 _check_free_names(choice, name, learned[id(parameter)])
-        check_scheme(choice.layer_type, chosen_scheme, own, choice.label or choice.layer_type.__name__)
+        check_scheme(choice.layer_type, chosen_scheme, distributions, choice.label or choice.layer_type.__name__)
         dim = _asked(choice.layer_type, choice.label, batch_dim)
         _check_agreement(choice, chosen_scheme, dim)
-        plan = Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
+        plan = Plan(distributions, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
         plan.follows, plan.sequences = followed_dim(model, choice.label), sees_sequences(model, choice.label)
         plans.append((choice, plan))
 
@@ -94,7 +121,7 @@ def perturb(
         _check_patterns(distribution, list(first_names.values()))
     by_hand = [
         (layer.flipout, _asked(type(layer), label, batch_dim), followed_dim(model, label), sees_sequences(model, label))
-        for label, layer in made
+        for label, layer in made_before
         if not layer.flipout.rooted
     ]
     for choice, plan in plans:
@@ -104,7 +131,44 @@ def perturb(
     adopt(model, first_names, share_base, process_group)
     if example_inputs is not None:
         find_examples(model, perturbed_layers(model), example_inputs, batch_dim)
+    if distribution is not None and where is None:
+        warn_of_left(model)
     return model
+
+
+class Schemes:
+    """The scheme of each layer: one for all, or by globs over Parameter names."""
+
+    def __init__(self, requested: str | Scheme | Mapping[str, str | Scheme], first_names: dict[int, str]) -> None:
+        self.requested, self.first_names = requested, first_names
+        self.globs = {g: scheme_of(s) for g, s in requested.items()} if isinstance(requested, Mapping) else {}
+        self.single = None if isinstance(requested, Mapping) else scheme_of(requested)
+
+    def __call__(self, choice: Choice) -> Scheme:
+        """Return the scheme of a layer."""
+        if self.single is not None:
+            return self.single
+        schemes = {}
+        for local in choice.parameters:
+            name = self.first_names[id(attrgetter(local)(choice.layer))]
+            glob = next((glob for glob in self.globs if fnmatchcase(name, glob)), None)
+            if glob is None:
+                raise InvalidArgument(
+                    f"scheme={self.requested!r} names none for {name}. Add one for the rest: {{…, '*': 'flipout'}}."
+                )
+            schemes[local] = self.globs[glob]
+        if len(set(schemes.values())) > 1:
+            raise InvalidArgument(
+                f"scheme={self.requested!r} gives {choice.label or 'the model'} several schemes, {schemes}; a "
+                f"layer has one. Name the whole layer: '{choice.label}.*'."
+            )
+        return next(iter(schemes.values()))
+
+    def check_patterns(self) -> None:
+        """Refuse a glob that no Parameter of the model has: it is a slip."""
+        for glob in self.globs:
+            if not any(fnmatchcase(name, glob) for name in self.first_names.values()):
+                raise InvalidArgument(f"scheme={self.requested!r}: {glob!r} matches none of the model's Parameters.")
 
 
 def _check_patterns(distribution: Distribution, names: Sequence[str]) -> None:
@@ -188,6 +252,6 @@ def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, Tensor]]) 
         layer.__class__ = choice.layer_type
         set_plan(layer, plan)
     for name in choice.parameters:
-        own = learned.get(id(attrgetter(name)(layer)))
-        if own is not None:
-            learn(layer, name, own)
+        values_beside = learned.get(id(attrgetter(name)(layer)))
+        if values_beside is not None:
+            learn(layer, name, values_beside)

@@ -1,0 +1,104 @@
+"""Reading a perturbed Parameter of a layer without calling the layer."""
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UnservedRead
+from .call import find_pass, perturbations
+from .declaration import sign_groups
+from .layers import is_noisy_now, label_of, parameter_of
+from .parameters import Perturbations
+from .reader import innermost_call, is_checkpointed, is_own, is_own_name
+from .spans import recomputing
+
+# Code of this library that reads Parameters of its own layers: most reads, so they are told by a look.
+_ROOMS = frozenset(("flipout", "flipout.nn", "flipout.ops", "flipout.schemes", "flipout.distributions"))
+
+
+def is_read_noisy(layer: Any) -> bool:
+    """Return True within a forward pass that perturbs the layer, or in a checkpoint's recomputation of one."""
+    for root, _ in layer.flipout.roots:
+        if root.thread.running.depth:
+            return is_noisy_now(layer)
+    if recomputing():
+        return (innermost_call() is not None or is_checkpointed()) and is_noisy_now(layer)
+    return not layer._declared.reads_itself and not torch.compiler.is_compiling() and _is_called_alone(layer)
+
+
+def _is_called_alone(layer: Any) -> bool:
+    """Return True in a call of a layer outside of its model, under `hold`; refuse one that would draw at every read."""
+    if innermost_call() is not layer or not is_noisy_now(layer):
+        return False
+    if layer.flipout.held is None:
+        raise UnservedRead(
+            f"{label_of(layer)}: called outside of its model, where each read of a Parameter would take a draw of its "
+            "own. Call the model, or the layer inside of flipout.hold(model)."
+        )
+    return True
+
+
+def read(layer: Any, name: str, parameter: Any) -> Any:
+    """Return what an attribute of a layer gives: within a noisy pass, a handle; to the layer's own code, the Parameter.
+
+    Called by the layer's `__getattr__`, whose caller is the reader.
+    """
+    if torch.compiler.is_compiling():
+        if is_read_noisy(layer):
+            from torch._dynamo.comptime import comptime
+
+            comptime(_refuse_while_tracing)
+        return parameter
+    frame = sys._getframe(2)
+    if frame.f_globals.get("__package__") in _ROOMS or parameter is None or not is_read_noisy(layer):
+        return parameter
+    if is_own(layer, frame, reads_itself=layer._declared.reads_itself):
+        return parameter
+    from .handle import handle_of
+
+    return handle_of(layer, name, parameter)
+
+
+def _refuse_while_tracing(context: Any) -> None:
+    translator = context._i_will_not_complain_if_bc_breaks_InstructionTranslator()
+    reader = translator.parent.parent  # beyond `read` and `__getattr__`
+    if reader is None or is_own_name(reader.f_globals.get("__name__", "")):
+        return
+    layer = context.get_local("layer")._i_will_not_complain_if_bc_breaks_VariableTracker().value
+    name = context.get_local("name").as_python_constant()
+    raise UnservedRead(
+        f"{layer.flipout.label}.{name}: {reader.f_code.co_filename}:{reader.lineno} reads this perturbed Parameter "
+        "outside of its layer, which torch.compile cannot follow yet. Compile the parts of the model that do not, keep "
+        "this one out with torch.compiler.disable, or leave the Parameter out of `where`."
+    )
+
+
+def example_dim(layer: Any) -> int:
+    """Return the example's dimension in what a layer's Parameters are multiplied with."""
+    plan = layer.flipout
+    if layer._declared.fixed_layout:
+        return 0
+    if plan.layout is not None:
+        return plan.layout.dim
+    return plan.follows if plan.batch_dim is None else plan.batch_dim
+
+
+def example_stack(layer: Any, name: str, x: Tensor, dim: int) -> Tensor:
+    """Return (examples, *shape): the Parameter that each example of x sees."""
+    parameter = parameter_of(layer, name)
+    noise = perturbations(layer, x.movedim(dim, 0), parameter.dtype)
+    if noise.session.formed is not None:
+        return noise.formed(name)
+    return noise.scheme.weights(noise[name], sign_groups(layer, name))
+
+
+def shared_weight(layer: Any, name: str, rows: int | None) -> Tensor:
+    """Return the one noisy value of a Parameter that all examples share; `rows` of an input, where there is one."""
+    parameter = parameter_of(layer, name)
+    session, keys, _, scheme = find_pass(layer, parameter.device)
+    if rows is not None:
+        session.count(rows, label_of(layer), is_certain=False)
+    noise = Perturbations(layer, session.to(parameter.device), keys, parameter.dtype, scheme)
+    return scheme.vector(noise.under(name, 0, 1)).squeeze(0)

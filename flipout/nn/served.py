@@ -1,0 +1,218 @@
+"""What a noisy Parameter that is read outside of its layer can be used for."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import FlipoutError
+from .handle import NoisyParameter, Source, handles_in, is_constant, refusal
+from .layers import parameter_of
+from .pairing import operand
+from .products import by_scheme
+from .reader import is_inside_function
+
+# Questions about the Parameter, by the name of the method or attribute. They are no reads.
+_QUESTIONS = """shape dtype device layout ndim requires_grad is_leaf grad_fn names itemsize nbytes is_cuda is_cpu
+    is_meta is_mps is_xpu is_sparse is_sparse_csr is_mkldnn is_quantized is_nested is_inference is_complex
+    is_floating_point is_signed is_contiguous is_conj is_neg is_shared is_pinned dim size stride numel nelement
+    element_size storage_offset get_device ndimension __len__ _version is_tensor retains_grad _is_view is_distributed"""
+_LIKENESSES = """zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full
+    new_tensor result_type can_cast promote_types"""
+_METADATA, _LIKE = frozenset(_QUESTIONS.split()), frozenset(_LIKENESSES.split())
+_RANDOM = frozenset(("dropout", "alpha_dropout", "feature_dropout", "bernoulli", "multinomial", "normal", "poisson"))
+_FORMS = frozenset(("to", "type_as"))  # of a tensor beside, they want the dtype and device alone
+_CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
+_INPUT_FIRST = _CONVOLUTIONS | {"linear", "layer_norm", "rms_norm", "group_norm", "prelu"}
+
+
+def name_of(func: Any) -> str:
+    """Return the name of a torch function, method or attribute."""
+    name = getattr(func, "__name__", str(func))
+    if name in ("__get__", "__set__"):
+        return getattr(func.__self__, "__name__", name)
+    return name
+
+
+def is_question(func: Any) -> bool:
+    """Return True if a function asks for the shape, dtype or the like of a tensor, and not for its numbers."""
+    return name_of(func) in _METADATA or name_of(func) in _LIKE
+
+
+def serve(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Compute a torch function some of whose arguments are handles, or refuse it."""
+    name, handles = name_of(func), handles_in([args, kwargs])
+    if name in _METADATA:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+    if name in ("__repr__", "__str__", "__format__"):
+        return f"NoisyParameter({', '.join(s.label for h in handles for s in h._sources)}, {tuple(handles[0].shape)})"
+    if name == "__iter__":
+        return iter(handles[0].unbind(0))
+    if name in _LIKE:
+        return func(*swapped(args, _means(handles)), **swapped(kwargs, _means(handles)))
+    operation = name.strip("_") if name.startswith("__") else name
+    is_set = getattr(func, "__name__", "") == "__set__"
+    if is_set and name == "data" and handles[0]._is_transposed is False:
+        source = handles[0]._sources[0]  # whoever gathers or offloads weights sets the data of the Parameter itself
+        parameter_of(source.layer, source.name).data = args[1]
+        return None
+    if _changes(name) or "out" in kwargs or is_set:
+        raise refusal(handles, operation, "it would change the Parameter within a pass")
+    if is_inside_function():
+        raise refusal(handles, operation, "")
+    _refuse_outside(handles, operation)
+    shared = [handle for handle in handles if all(source.is_shared for source in handle._sources)]
+    if shared:
+        x, _ = operand(name, args, kwargs)
+        rows = None if x is None else x.shape[0]
+        values = {
+            id(handle): handle._compute([_shared(source, rows) for source in handle._sources]) for handle in shared
+        }
+        args, kwargs = swapped(args, values), swapped(kwargs, values)
+        handles = handles_in([args, kwargs])
+        if not handles:
+            return func(*args, **kwargs)
+    if name in _RANDOM:
+        raise refusal(handles, operation, "it draws random numbers for the weight")
+    beside = [t for t in _tensors([args, kwargs]) if name not in _FORMS and not is_constant(t, handles)]
+    routed = any(handle._is_routed for handle in handles)
+    if not beside:
+        return _composed(func, name, args, kwargs, handles)
+    if routed:
+        why = "it picks one of several stacked weights (an expert), and which rows belong to which example is not known"
+        raise refusal(handles, operation, why)
+    x, why = operand(name, args, kwargs)
+    if x is None or any(other is not x for other in beside if not _is_weight(name, other, args, kwargs)):
+        raise refusal(handles, operation, why or "which of its operands has the examples is not known")
+    try:
+        made = by_scheme(name, x, args, kwargs, handles)
+        return _each(func, x, args, kwargs, handles) if made is None else made
+    except (FlipoutError, RuntimeError) as error:
+        raise refusal(handles, operation, f"for each example by itself it fails: {error}".rstrip(".")) from error
+
+
+def _changes(name: str) -> bool:
+    if name.startswith("__"):
+        return (name.startswith("__i") and name not in ("__invert__", "__iter__", "__int__", "__index__")) or (
+            name in ("__setitem__", "__set__", "__delitem__")
+        )
+    return name.endswith("_") or name in ("backward", "register_hook", "retain_grad")
+
+
+def _is_weight(name: str, tensor: Tensor, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Return True if a tensor stands where a weight or a bias does: it has no examples, whatever it is computed of."""
+    if name in _INPUT_FIRST:
+        return not (args and args[0] is tensor) and kwargs.get("input") is not tensor
+    return name == "addmm" and bool(args) and args[0] is tensor and tensor.dim() == 1
+
+
+def _refuse_outside(handles: Sequence[NoisyParameter], operation: str) -> None:
+    from .reads import is_read_noisy
+
+    for handle in handles:
+        for source in handle._sources:
+            if not is_read_noisy(source.layer):
+                why = "it was kept beyond the forward pass that it belongs to, and has no value outside"
+                raise refusal(handles, operation, why)
+
+
+def swapped(value: Any, values: dict[int, Any]) -> Any:
+    """Return arguments with some of them, told by their id, replaced; in lists, tuples and dicts too."""
+    if id(value) in values:
+        return values[id(value)]
+    if isinstance(value, dict):
+        return {key: swapped(inside, values) for key, inside in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(swapped(inside, values) for inside in value)
+    return value
+
+
+def _means(handles: Sequence[NoisyParameter]) -> dict[int, Tensor]:
+    return {id(handle): handle._at_mean for handle in handles}
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Return the plain tensors among arguments."""
+    if isinstance(value, NoisyParameter):
+        return []
+    if isinstance(value, Tensor):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for part in inside for tensor in _tensors(part)]
+
+
+def _composed(func: Any, name: str, args: tuple, kwargs: dict[str, Any], handles: list[NoisyParameter]) -> Any:
+    """A function of weights alone: another handle, or several."""
+    if name == "data":
+        func, name, args = Tensor.detach, "detach", args[:1]
+    try:
+        mean = func(*swapped(args, _means(handles)), **swapped(kwargs, _means(handles)))
+    except Exception as error:
+        raise refusal(handles, name, f"for its mean it fails: {error}".rstrip(".")) from error
+    sources = tuple(dict.fromkeys(source for handle in handles for source in handle._sources))
+    places = {source: i for i, source in enumerate(sources)}
+
+    def value(values: Sequence[Tensor]) -> Any:
+        formed = {id(h): h._compute([values[places[source]] for source in h._sources]) for h in handles}
+        return func(*swapped(args, formed), **swapped(kwargs, formed))
+
+    needs_grad = any(handle.requires_grad for handle in handles) and name != "detach"
+    first = handles[0]
+    form = first._is_transposed if len(handles) == 1 and first.dim() == 2 else None
+    turned = None if form is None or not _turns(name, args) else not form
+    is_routed = any(handle._is_routed for handle in handles) or (
+        name in ("__getitem__", "select", "index_select", "unbind") and first.dim() > 2 and _stacks(first)
+    )
+
+    def handle(part: Tensor, pick: Callable[[Any], Tensor], turned: bool | None) -> NoisyParameter:
+        return NoisyParameter(sources, lambda v: pick(value(v)), part.detach(), needs_grad, turned, is_routed)
+
+    if isinstance(mean, Tensor):
+        return handle(mean, lambda made: made, turned)
+    if isinstance(mean, (tuple, list)) and all(isinstance(part, Tensor) for part in mean):
+        return tuple(handle(part, lambda made, i=i: made[i], None) for i, part in enumerate(mean))
+    raise refusal(handles, name, f"it makes a {type(mean).__name__} of the weight")
+
+
+def _turns(name: str, args: tuple) -> bool:
+    """Return True if a function of a matrix is its transpose."""
+    if name in ("t", "T", "mT"):
+        return True
+    dims = [dim for arg in args[1:] for dim in (arg if isinstance(arg, (list, tuple)) else [arg])]
+    if name == "permute":
+        return [dim % 2 for dim in dims] == [1, 0]
+    return name in ("transpose", "swapaxes", "swapdims") and sorted(dim % 2 for dim in dims) == [0, 1]
+
+
+def _stacks(handle: NoisyParameter) -> bool:
+    """Return True if the Parameter stacks matrices: one of a module that only reads know."""
+    return any(source.layer._declared.stacks_weights for source in handle._sources)
+
+
+def _shared(source: Source, rows: int | None) -> Tensor:
+    from .reads import shared_weight
+
+    return shared_weight(source.layer, source.name, rows)
+
+
+def _each(func: Any, x: Tensor, args: tuple, kwargs: dict[str, Any], handles: list[NoisyParameter]) -> Tensor:
+    """The function for each example alone, under its own weights."""
+    from .reads import example_dim, example_stack
+
+    sources = list(dict.fromkeys(source for handle in handles for source in handle._sources))
+    dim = example_dim(sources[0].layer)
+    if x.dim() <= dim:
+        raise refusal(handles, "a product", f"its input of shape {tuple(x.shape)} has no dimension {dim}")
+    stacks = [example_stack(source.layer, source.name, x, dim) for source in sources]
+    places = {source: i for i, source in enumerate(sources)}
+
+    def alone(own: Tensor, *values: Tensor) -> Tensor:
+        formed: dict[int, Any] = {id(h): h._compute([values[places[s]] for s in h._sources]) for h in handles}
+        formed[id(x)] = own
+        return func(*swapped(args, formed), **swapped(kwargs, formed))
+
+    rows = x.unflatten(dim, (len(stacks[0]), -1))
+    made = torch.vmap(alone, in_dims=(dim, *[0] * len(stacks)), out_dims=dim)(rows, *stacks)
+    return made.flatten(dim, dim + 1)
