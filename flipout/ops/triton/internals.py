@@ -1,8 +1,8 @@
 """Private interfaces of torch and Triton, all in this file.
 
 They were read in torch 2.11 and 2.13 and in Triton 3.6.0. Where one of them is missing or has another signature, and
-under any other Triton, `prepare` returns None. Every launch then goes through Triton's own `kernel[grid](…)`. The
-results are the same; a launch takes longer, by some 45 µs on the host of an H200 (docs/speed.md).
+under any other Triton, `prepare` returns None. Every launch then goes through Triton's own `kernel[grid](…)`: without
+an error and with equal results, but with Triton's dispatch, some 45 µs a launch on the host of an H200 (docs/speed.md).
 """
 
 import inspect

@@ -4,8 +4,10 @@ Shapes, dtypes and memory layouts are drawn: channels last, transposed, expanded
 of size 1 and 0. Every tensor lies amid NaN, which no kernel may read or overwrite.
 """
 
+import ast
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import flipout
 from flipout import backend
 from flipout.backend import eager
 from tests.ops.triton.fuzz import lstms, noise, products, rows
@@ -67,6 +70,22 @@ def test_empty_memory_is_poisoned() -> None:
 def test_every_kernel_has_a_case() -> None:
     registered, _ = backend.kernels()
     assert sorted(CASES) == registered, "add a case for a new kernel to tests/ops/triton/fuzz"
+
+
+def test_every_kernel_is_asked_for_by_its_name() -> None:
+    """A name that no kernel has would fall back to the definition without a word."""
+    package = Path(flipout.__file__).parent
+    room = package / "ops" / "triton"
+    asked = {
+        str(call.args[0].value)
+        for path in package.rglob("*.py")
+        if room not in path.parents
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "attr", getattr(call.func, "id", "")) in ("chosen", "_kernel")
+        if call.args and isinstance(call.args[0], ast.Constant)
+    }
+    assert sorted(asked) == backend.kernels()[0]
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.slow)])
