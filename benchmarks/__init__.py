@@ -1,1 +1,1 @@
-"""Cases that run side by side in one process and leave rows in results.csv."""
+"""Benchmarks: variants run interleaved in one process, and each leaves a row in results.csv."""

@@ -1,4 +1,4 @@
-"""Convolutions, forward + backward, fp32."""
+"""A convolution, forward and backward, in fp32."""
 
 from collections.abc import Iterator
 from functools import partial

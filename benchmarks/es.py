@@ -1,4 +1,4 @@
-"""A population's forward pass, and on a GPU the whole update, against plain inference of the mean network."""
+"""A population's forward pass against inference of the mean network; on a GPU, updates too."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -51,13 +51,14 @@ def strategy(model: nn.Module, members: int, group: int, scheme: str | flipout.S
 
 
 @torch.no_grad()
-def _compare(what: str, distinct: Tensor, x: Tensor) -> Iterator[Row]:
-    """`x` (members, samples, features); plain inference has distinct samples in either case."""
+def _compare(inputs: str, distinct: Tensor, x: Tensor) -> Iterator[Row]:
+    """Measure inputs x of (members, samples, features) against inference of as many distinct samples."""
     members, plain = len(x), mlp(*SIZES)
     runs: dict[str, Callable[[], object]] = {"plain": lambda: plain(distinct.flatten(0, 1))}
     for name, scheme in SCHEMES.items():
-        own = scheme == "independent"  # of a thousand members' own weights only some fit into memory
-        runs[name] = _forward(strategy(mlp(*SIZES), members, GROUP, scheme), x, GROUP if own else None)
+        # The weights of a thousand independent members do not fit into memory at once.
+        most = GROUP if scheme == "independent" else None
+        runs[name] = _forward(strategy(mlp(*SIZES), members, GROUP, scheme), x, most)
     for name, rival in RIVALS.items():
         try:
             runs[name] = rival(mlp(*SIZES), members, x)
@@ -65,11 +66,11 @@ def _compare(what: str, distinct: Tensor, x: Tensor) -> Iterator[Row]:
             print(f"{name} is left out: {error}")
     least, seconds = (15, 20.0) if members <= GROUP else (5, 0.0)
     measured = interleaved(runs, seconds=seconds, least=least)
-    yield from rows(f"es mlp 784-256-10, {what}", measured, dict.fromkeys(list(runs)[1:], "plain"))
+    yield from rows(f"es mlp 784-256-10, {inputs}", measured, dict.fromkeys(list(runs)[1:], "plain"))
 
 
 def _forward(search: EvolutionStrategy, x: Tensor, most: int | None) -> Callable[[], object]:
-    """Each call is of a new generation, whose noise is drawn anew. One batch is expanded, as the docs say."""
+    """Return a forward pass that draws a new generation each time. A batch that all members share is expanded."""
     batched = x.stride(0) != 0
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""FC 784-2048-2048-10 in bf16 on one GPU: 5,000 members with one input each, forward and whole updates."""
+"""A population of 784-2048-2048-10 in bf16 on one GPU: 5,000 members with one input each, forward and updates."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,8 +10,8 @@ import flipout
 from flipout.es import EvolutionStrategy, Local, Population
 
 from .es import mlp, strategy
+from .gpu import replayed, timed
 from .record import Row, interleaved, rows
-from .recurrent import replayed, timed
 
 SIZES, MEMBERS, CALLS = (784, 2048, 2048, 10), 5000, 20
 VARIANTS = {
@@ -36,9 +36,9 @@ def run() -> Iterator[Row]:
         for graph in graphs.values():
             graph.close()
     fitness = torch.randn(MEMBERS)
-    for what, step in (("update", lambda search: search.step()), ("tell", lambda search: search.tell(fitness))):
+    for part, step in (("update", lambda search: search.step()), ("tell", lambda search: search.tell(fitness))):
         steps = {name: timed(lambda search=search, step=step: step(search)) for name, search in searches.items()}
-        yield from rows(f"{case} {what}", interleaved(steps, seconds=3), {}, dtype="bfloat16")
+        yield from rows(f"{case} {part}", interleaved(steps, seconds=3), {}, dtype="bfloat16")
 
 
 def _search(scheme: str | flipout.Scheme, group: int, x: Tensor, y: Tensor) -> EvolutionStrategy:
@@ -59,7 +59,7 @@ def _forward(search: EvolutionStrategy, x: Tensor) -> Callable[[], object]:
 
 
 def _measured(runs: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """Of one call, several being launched before the device is waited for."""
+    """Return the milliseconds of one call; CALLS are launched before the device is waited for."""
 
     def several(run: Callable[[], object]) -> Callable[[], object]:
         return timed(lambda: [run() for _ in range(CALLS)])

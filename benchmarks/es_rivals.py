@@ -1,6 +1,6 @@
-"""Other libraries' forward passes of perturbed networks, for those that are installed: each draws its population anew.
+"""Forward passes of populations by other libraries, if they are installed. Each call draws a new population.
 
-A member is an MLP with its own weights; inputs are (members, samples, features), expanded where all see one batch.
+A member is an MLP with its own weights. Inputs are (members, samples, features), expanded if all members see one batch.
 """
 
 import os
@@ -25,7 +25,7 @@ def evotorch(model: nn.Module, members: int, x: Tensor) -> Forward:
 
 
 def evosax(model: nn.Module, members: int, x: Tensor) -> Forward:
-    # Read when jax starts: one thread, as torch has.
+    # jax reads this when it starts: one thread, as torch has here.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
     import jax  # pyright: ignore[reportMissingImports]
     from evosax.algorithms import Open_ES  # pyright: ignore[reportMissingImports]
@@ -34,28 +34,28 @@ def evosax(model: nn.Module, members: int, x: Tensor) -> Forward:
     sizes = [layer.out_features for layer in model.modules() if isinstance(layer, nn.Linear)]
     network = MLP(layer_sizes=sizes, activation=jax.nn.relu, output_fn=identity_output_fn)
     shared = x.stride(0) == 0
-    given = jax.numpy.asarray((x[0] if shared else x).numpy())
+    inputs = jax.numpy.asarray((x[0] if shared else x).numpy())
     key = jax.random.key(0)
-    mean = network.init(key, given[0])
+    mean = network.init(key, inputs[0])
     search = Open_ES(members, mean, use_antithetic_sampling=False, std_schedule=lambda _: STD)
     settings = search.default_params
     state = search.init(key, mean, settings)
 
     @jax.jit
-    def forward(key, given):
+    def forward(key, inputs):
         population, _ = search.ask(key, state, settings)
-        return jax.vmap(network.apply, (0, None if shared else 0))(population, given)
+        return jax.vmap(network.apply, (0, None if shared else 0))(population, inputs)
 
     def run() -> None:
         nonlocal key
-        key, own = jax.random.split(key)
-        forward(own, given).block_until_ready()
+        key, generation_key = jax.random.split(key)
+        forward(generation_key, inputs).block_until_ready()
 
     return run
 
 
 def evox(model: nn.Module, members: int, x: Tensor) -> Forward:
-    """Its low-rank form, of rank 1: what its VirtualLoRAProblem computes, which has no inputs of a member's own."""
+    """Its low-rank form with rank 1, by the functions of its VirtualLoRAProblem, which itself takes one batch only."""
     from evox.triton_kernels import (  # pyright: ignore[reportMissingImports]
         compute_counter_offsets,
         generate_lora_factors,
@@ -63,7 +63,7 @@ def evox(model: nn.Module, members: int, x: Tensor) -> Forward:
     )
 
     offsets = compute_counter_offsets([tuple(parameter.shape) for parameter in model.parameters()], 1)
-    inputs = x.contiguous()  # as it does itself
+    inputs = x.contiguous()  # as EvoX itself does
 
     def run() -> Tensor:
         seeds, h, places = torch.randint(2**31, (members,)), inputs, iter(offsets)
@@ -72,8 +72,8 @@ def evox(model: nn.Module, members: int, x: Tensor) -> Forward:
                 h = layer(h)
                 continue
             a, b = generate_lora_factors(seeds, tuple(layer.weight.shape), 1, next(places))
-            own = generate_lora_factors(seeds, tuple(layer.bias.shape), 1, next(places))
-            h = h @ layer.weight.t() + layer.bias + lora_delta_output(h, a, b, STD) + STD * own.unsqueeze(1)
+            bias_noise = generate_lora_factors(seeds, tuple(layer.bias.shape), 1, next(places))
+            h = h @ layer.weight.t() + layer.bias + lora_delta_output(h, a, b, STD) + STD * bias_noise.unsqueeze(1)
         return h
 
     return run
@@ -92,9 +92,9 @@ def torcheggroll(model: nn.Module, members: int, x: Tensor) -> Forward:
 
     def run() -> Tensor:
         search.prepare_population()
-        made = search.get_stacked_params()
+        population = search.get_stacked_params()
         search.epoch += 1
-        return forward(x[0] if x.stride(0) == 0 else x, *(made[name] for name in names))
+        return forward(x[0] if x.stride(0) == 0 else x, *(population[name] for name in names))
 
     return run
 

@@ -1,4 +1,4 @@
-"""Perturbations in FP8 against the same without: bias, variance and gradients of one layer, and what training makes."""
+"""Perturbations in FP8 against perturbations in bf16: mean, variance and gradients of one layer, and a training run."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def run() -> Iterator[Row]:
 
 
 def _layer(width: int) -> Iterator[Row]:
-    """Means over draws, as shares of what single precision has under the same draws; in bfloat16, with `MeanField`."""
+    """Measure `MeanField` in bf16, as shares of single precision under the same draws, averaged over draws."""
     x, grad = (torch.randn(EXAMPLES, width, device=DEVICE) for _ in range(2))
     exact = flipout.nn.Linear(width, width, distribution=flipout.MeanField(), scheme="flipout").to(DEVICE)
     bias: dict[str, list[float]] = {name: [] for name in SCHEMES}
@@ -34,14 +34,15 @@ def _layer(width: int) -> Iterator[Row]:
     for seed in range(DRAWS):
         truth, slope = _perturbation(exact, x, grad, seed)
         for name, scheme in SCHEMES.items():
-            own = flipout.nn.Linear(width, width, distribution=flipout.MeanField(), scheme=scheme)
-            own.load_state_dict(exact.state_dict())
-            made, own_slope = _perturbation(own.to(DEVICE, torch.bfloat16), x.bfloat16(), grad.bfloat16(), seed)
-            sums[name] = sums.get(name, torch.zeros((), device=DEVICE)) + made / DRAWS
-            ratios["variance"][name].append(_share(made, truth))
-            ratios["error"][name].append(_share(made - truth, truth))
-            ratios["error of the gradient"][name].append(_share(own_slope - slope, slope))
-    for name, total in sums.items():  # of a mean over draws, in its standard error: 1 where there is no bias
+            layer = flipout.nn.Linear(width, width, distribution=flipout.MeanField(), scheme=scheme)
+            layer.load_state_dict(exact.state_dict())
+            layer.to(DEVICE, torch.bfloat16)
+            perturbation, layer_slope = _perturbation(layer, x.bfloat16(), grad.bfloat16(), seed)
+            sums[name] = sums.get(name, torch.zeros((), device=DEVICE)) + perturbation / DRAWS
+            ratios["variance"][name].append(_share(perturbation, truth))
+            ratios["error"][name].append(_share(perturbation - truth, truth))
+            ratios["error of the gradient"][name].append(_share(layer_slope - slope, slope))
+    for name, total in sums.items():  # the square of a mean over draws, relative to its variance: 1 without bias
         bias[name].append(total.square().mean().item() * DRAWS / _exact_variance(exact, x))
     case = f"fp8 {EXAMPLES} {width}→{width} mean-field"
     yield from rows(f"{case} mean of a perturbation", bias, {}, what="ratio", dtype="bfloat16")
@@ -55,7 +56,7 @@ def _exact_variance(layer: flipout.nn.Linear, x: Tensor) -> float:
 
 
 def _perturbation(layer: flipout.nn.Linear, x: Tensor, grad: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """What is added to the output at the mean, and the gradient of ρ."""
+    """Return what is added to the output at the mean, and the gradient of ρ."""
     rho = dict(layer.named_parameters())["weight_rho"]
     with flipout.hold(layer, seed):
         y = layer(x)
@@ -68,12 +69,14 @@ def _share(x: Tensor, of: Tensor) -> float:
 
 
 def _training() -> Iterator[Row]:
-    """784-512-512-10 on MNIST in batches of 8192, or what fits the digits that come with scikit-learn, in bfloat16
-    under autocast; the negative log-likelihood of the test images in expectation at the end."""
+    """Measure the expected log-loss of the test images after training under autocast to bf16.
+
+    On a GPU 784-512-512-10 on MNIST in batches of 8192, else 64-64-10 on scikit-learn's digits.
+    """
     on_gpu = DEVICE.type == "cuda"
     images = data.mnist() if on_gpu else data.digits()
     x, test_x = (
-        data.standardised(one, images.x_train).flatten(1).to(DEVICE) for one in (images.x_train, images.x_test)
+        data.standardised(split, images.x_train).flatten(1).to(DEVICE) for split in (images.x_train, images.x_test)
     )
     y, test_y = images.y_train.to(DEVICE), images.y_test.to(DEVICE)
     measured: dict[str, list[float]] = {name: [] for name in SCHEMES}
@@ -85,17 +88,17 @@ def _training() -> Iterator[Row]:
             elbo = bayes.ELBO(model, "categorical", num_data=len(x), kl_weight=0.1, check=False)
             optimizer = torch.optim.Adam(model.parameters(), 3e-3, capturable=on_gpu)
 
-            def step(some: Tensor, elbo=elbo, optimizer=optimizer) -> Tensor:
+            def step(batch: Tensor, elbo=elbo, optimizer=optimizer) -> Tensor:
                 with torch.autocast(DEVICE.type, torch.bfloat16):
-                    found = elbo(x[some], y[some])
+                    result = elbo(x[batch], y[batch])
                 optimizer.zero_grad()
-                found.loss.backward()
+                result.loss.backward()
                 optimizer.step()
-                return found.loss.detach()
+                return result.loss.detach()
 
-            captured, batch = flipout.capture(step), 8192 if on_gpu else 512
+            captured, size = flipout.capture(step), 8192 if on_gpu else 512
             for _ in range(ITERATIONS if on_gpu else ITERATIONS // 4):
-                captured(torch.randint(len(x), (batch,), device=DEVICE))
+                captured(torch.randint(len(x), (size,), device=DEVICE))
             captured.close()
             with torch.no_grad(), flipout.using(model, scheme="flipout"):
                 measured[name].append(

@@ -1,5 +1,8 @@
-"""What the host does for a training step of a layer on a GPU: Python, torch's dispatch, Triton's launches. The layer is
-tiny, and Triton's device not there, so that nothing is computed; what torch itself launches on a GPU comes on top."""
+"""The host's work for a training step of a layer on a GPU: Python, torch's dispatch, Triton's launches.
+
+The layer is tiny and Triton launches on no device, so that nothing is computed. The launches of torch's own operations
+on a GPU come on top.
+"""
 
 import ctypes
 from collections.abc import Iterator
@@ -29,13 +32,13 @@ def run() -> Iterator[Row]:
         layers[scheme] = flipout.nn.Linear(WIDTH, WIDTH, distribution=flipout.MeanField(), scheme=scheme)
     steps = {name: step_of(layer, [x, *layer.parameters()], x, grad) for name, layer in layers.items()}
     if find_spec("bayesian_torch") is not None:
-        other = import_module("bayesian_torch.layers").LinearFlipout(WIDTH, WIDTH)
-        steps["bayesian-torch"] = step_of(partial(other, return_kl=False), [x, *other.parameters()], x, grad)
+        rival = import_module("bayesian_torch.layers").LinearFlipout(WIDTH, WIDTH)
+        steps["bayesian-torch"] = step_of(partial(rival, return_kl=False), [x, *rival.parameters()], x, grad)
     against = dict.fromkeys(list(steps)[1:], "plain")
     yield from rows("host: linear step", interleaved(steps, seconds=4), against)
-    made: dict[str, list[float]] = {}
+    counts: dict[str, list[float]] = {}
     for name, step in steps.items():
         before = launches.value
         step()
-        made[name] = [float(launches.value - before)]
-    yield from rows("host: linear step, launches by Triton", made, {}, what="count")
+        counts[name] = [float(launches.value - before)]
+    yield from rows("host: linear step, launches by Triton", counts, {}, what="count")

@@ -1,4 +1,4 @@
-"""Linear layers, forward + backward, fp32."""
+"""Linear layers, forward and backward, in fp32."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,11 +18,11 @@ def run() -> Iterator[Row]:
     from bayesian_torch.layers import LinearFlipout  # pyright: ignore[reportMissingImports]
 
     for examples, fan_in, fan_out in SHAPES:
-        other = partial(LinearFlipout(fan_in, fan_out), return_kl=False)
+        rival = partial(LinearFlipout(fan_in, fan_out), return_kl=False)
         yield from compare(
             f"linear {examples} {fan_in}→{fan_out}",
             partial(flipout.nn.Linear, fan_in, fan_out),
             nn.Linear(fan_in, fan_out),
-            other,
+            rival,
             torch.randn(examples, fan_in),
         )

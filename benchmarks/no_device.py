@@ -1,7 +1,7 @@
-"""An NVIDIA device that is not there: Triton compiles for it and launches on it, and nothing is computed.
+"""A stand-in for an NVIDIA device: Triton compiles for Hopper and launches, and nothing is computed.
 
-So what the host does for a step can be timed, and what a launch hands over be looked at, on any machine with a C
-compiler. Tensors are those of the CPU; kernels leave them as they are.
+With it the host's work can be timed, and the arguments of a launch inspected, on any machine with a C compiler. Tensors
+are on the CPU, and kernels leave them unchanged.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ _SOURCE = """
 #include <string.h>
 long launches;
 unsigned handed, grid[3];
-unsigned long long values[32];  /* of the first `handed` arguments, 8 bytes each, whatever they mean */
+unsigned long long values[32];  /* the first `handed` arguments, 8 bytes each */
 CUresult cuCtxGetCurrent(CUcontext *c) { *c = (CUcontext)1; return 0; }
 CUresult cuCtxGetLimit(size_t *v, CUlimit l) { *v = 0; return 0; }
 CUresult cuCtxSetCurrent(CUcontext c) { return 0; }
@@ -46,7 +46,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **given, v
 
 
 class _Driver:
-    """What Triton asks of one, for a Hopper; compiled kernels are loaded and launched by its own code."""
+    """The part of a driver that Triton asks for, describing a Hopper. Triton's own code loads and launches kernels."""
 
     def __init__(self) -> None:
         nvidia = import_module("triton.backends.nvidia.driver")
@@ -63,8 +63,11 @@ class _Driver:
 
 
 def use() -> ctypes.CDLL:
-    """From here on, in this process, kernels serve tensors of the CPU, and are launched on no device. The library that
-    stands in for the driver counts the `launches`, and keeps what the last one was `handed`."""
+    """Let kernels serve CPU tensors, and launch them on no device, for the rest of this process.
+
+    Returns the library that stands in for the driver. It counts `launches`, and keeps the `grid` of the last one and
+    the `values` of its first `handed` arguments.
+    """
     folder = tempfile.mkdtemp(prefix="no-device-")
     library, include = Path(folder) / "libcuda.so.1", Path(triton.backends.nvidia.__path__[0]) / "include"
     compile = ["gcc", "-x", "c", "-", "-shared", "-fPIC", "-O2", f"-I{include}", "-Wl,-soname,libcuda.so.1"]
@@ -74,8 +77,10 @@ def use() -> ctypes.CDLL:
     import_module("triton.runtime").driver.set_active(_Driver())
     flipout.backend._INTERPRETED = True
     flipout.backend.kernels()
-    base, twice, launch = (import_module(f"flipout.ops.triton.{name}") for name in ("base", "twice", "launch"))
-    for module in (base, twice):
-        vars(module)["INTERPRETED"] = True  # what they ask by that: may it be on a CPU?
-    vars(launch).update(_device=lambda: -1, _stream=lambda device: 0)
+    names = ("base", "fused_linear", "internals", "launching")
+    base, fused_linear, internals, launching = (import_module(f"flipout.ops.triton.{name}") for name in names)
+    for module in (base, fused_linear):
+        vars(module)["INTERPRETED"] = True  # they ask by it whether a tensor may be on a CPU
+    vars(launching)["current_device"] = lambda: -1
+    vars(internals)["raw_stream"] = lambda device: 0
     return loaded

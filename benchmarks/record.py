@@ -1,4 +1,4 @@
-"""Measure variants side by side; one CSV row each, with where and when it was measured."""
+"""Measure variants interleaved, and record a CSV row for each, with machine, versions and date."""
 
 import csv
 import gc
@@ -29,7 +29,7 @@ class Row:
     case: str
     variant: str
     dtype: str
-    what: str  # "ms" of time, "bytes", or "calls" of Python functions
+    what: str  # the unit: "ms", "bytes", "calls" of Python functions, "count", "ratio" or "nats"
     median: float
     p10: float
     p90: float
@@ -46,7 +46,7 @@ def _device() -> str:
 
 
 def _commit() -> str:
-    """Of this clone, or, where the source came without its history, of FLIPOUT_COMMIT."""
+    """Return the commit of this clone, or FLIPOUT_COMMIT if the source came without its history."""
     if named := os.environ.get("FLIPOUT_COMMIT"):
         return named
     root = Path(__file__).parent
@@ -58,13 +58,13 @@ def _commit() -> str:
 def rows(
     case: str, measured: dict[str, list[float]], against: dict[str, str], *, what: str = "ms", dtype: str = "float32"
 ) -> list[Row]:
-    """`against` names, for a variant, the one that it is compared with."""
+    """Return a row for each variant. `against` names the variant that its median is divided by."""
     middle = {variant: statistics.median(values) for variant, values in measured.items()}
-    made = []
+    found = []
     for variant, values in measured.items():
         ordered = sorted(values)
         other = against.get(variant, "")
-        made.append(
+        found.append(
             Row(
                 date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
                 commit=_commit(),
@@ -84,15 +84,15 @@ def rows(
                 ratio=round(middle[variant] / middle[other], 4) if other else None,
             )
         )
-    return made
+    return found
 
 
 def interleaved(
     variants: Mapping[str, Callable[[], object]], *, seconds: float, least: int = 15, turns: int = 1
 ) -> dict[str, list[float]]:
-    """Milliseconds of each variant, taken in turns, so that a change of the machine's mood meets them all.
+    """Return the milliseconds of each variant, measured in turn, so that a change in the machine's load meets them all.
 
-    With several `turns` at a time, the first quarter of them is not counted: it finds the caches of another variant.
+    With several `turns` at a time, the first quarter is not counted: it runs on the caches of another variant.
     """
     measured: dict[str, list[float]] = {name: [] for name in variants}
     for run in variants.values():
@@ -116,7 +116,7 @@ def interleaved(
 
 
 def append(new: Iterable[Row]) -> None:
-    """Add rows to the results, all of them or none, and show them."""
+    """Add rows to the results, all of them or none, and print them."""
     listed = list(new)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
@@ -125,9 +125,9 @@ def append(new: Iterable[Row]) -> None:
     else:
         writer.writeheader()
     writer.writerows(asdict(row) for row in listed)
-    whole = RESULTS.with_suffix(".new")
-    whole.write_text(text.getvalue())
-    whole.replace(RESULTS)
+    replacement = RESULTS.with_suffix(".new")
+    replacement.write_text(text.getvalue())
+    replacement.replace(RESULTS)
     for row in listed:
         ratio = f"{row.ratio:6.2f} × {row.against}" if row.ratio is not None else ""
         print(f"{row.case:34} {row.variant:28} {row.median:12.3f} {row.what:6} {ratio}", flush=True)

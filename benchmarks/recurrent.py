@@ -1,6 +1,6 @@
-"""LSTM over sequences, forward + backward, against torch.nn.LSTM: noise on hidden-to-hidden, or on both weights.
+"""An LSTM, forward and backward, against torch.nn.LSTM, with noise on hidden-to-hidden or on both weights.
 
-On a GPU both sides run as they are, and captured as CUDA graphs; every call and every replay draws anew.
+On a GPU both run uncaptured and captured as CUDA graphs. Every call and every replay takes a fresh draw.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import flipout
 
+from .gpu import replayed, timed
 from .record import Row, interleaved, rows
 from .step import DISTRIBUTIONS
 
@@ -27,7 +28,7 @@ WHERE = {"hh": "weight_hh*", "ih and hh": "weight_*"}
 
 
 def step(layer: nn.Module, x: Tensor, grad: Tensor) -> Callable[[], None]:
-    """A training step of one layer, its gradients made anew."""
+    """Return a training step of one layer, whose gradients are not accumulated."""
     inputs = [x, *layer.parameters()]
 
     def run() -> None:
@@ -39,31 +40,15 @@ def step(layer: nn.Module, x: Tensor, grad: Tensor) -> Callable[[], None]:
 
 
 def layers(names: tuple[str, ...], hidden: int, device: str, dtype: torch.dtype) -> dict[str, nn.Module]:
-    made: dict[str, nn.Module] = {"plain": nn.LSTM(hidden, hidden).to(device, dtype)}
+    """Return the plain layer and the perturbed ones, by their variant."""
+    variants: dict[str, nn.Module] = {"plain": nn.LSTM(hidden, hidden).to(device, dtype)}
     for name in names:
         for scheme in ("shared", "flipout"):
-            for what, where in WHERE.items() if name == "multiplicative" else [("hh", WHERE["hh"])]:
+            for weights, where in WHERE.items() if name == "multiplicative" else [("hh", WHERE["hh"])]:
                 lstm = nn.LSTM(hidden, hidden).to(device, dtype)
-                made[f"{name} {scheme} {what}"] = flipout.perturb(lstm, DISTRIBUTIONS[name], scheme=scheme, where=where)
-    return made
-
-
-def timed(run: Callable[[], object]) -> Callable[[], object]:
-    """Until the device is done."""
-
-    def whole() -> None:
-        run()
-        torch.cuda.synchronize()
-
-    return whole
-
-
-def replayed(run: Callable[[], object]) -> flipout.Captured:
-    captured = flipout.capture(run)
-    for _ in range(3):
-        captured()
-    assert captured.graph is not None, "the step was not captured"
-    return captured
+                flipout.perturb(lstm, DISTRIBUTIONS[name], scheme=scheme, where=where)
+                variants[f"{name} {scheme} {weights}"] = lstm
+    return variants
 
 
 def run() -> Iterator[Row]:
@@ -73,7 +58,7 @@ def run() -> Iterator[Row]:
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         x = torch.randn(time, batch, hidden, device=device, dtype=dtype, requires_grad=True)
         grad = torch.randn(time, batch, hidden, device=device, dtype=dtype)
-        names = NAMES if batch * time * hidden < LARGE else NAMES[:1]  # captured, all of them are in memory at once
+        names = NAMES if batch * time * hidden < LARGE else NAMES[:1]  # captured graphs are all in memory at once
         runs = {name: step(layer, x, grad) for name, layer in layers(names, hidden, device, dtype).items()}
         against = {name: "plain" for name in runs if name != "plain"}
         case = f"lstm {batch} × {time} × {hidden}"

@@ -1,4 +1,4 @@
-"""Every scheme on one linear layer, forward + backward: what a choice of scheme costs."""
+"""Every scheme on one linear layer, forward and backward."""
 
 from collections.abc import Iterator
 
@@ -6,8 +6,8 @@ import torch
 
 import flipout
 
+from .gpu import replayed, timed
 from .record import Row, interleaved, rows
-from .recurrent import replayed, timed
 from .step import step
 
 EXAMPLES, WIDTH, NOISE = 256, 512, flipout.Gaussian(0.1)

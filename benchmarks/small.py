@@ -1,6 +1,6 @@
-"""Small models on one CPU core, where calls cost more than arithmetic: training steps, predictions, an ES update.
+"""Small models on one CPU core, where calls cost more than arithmetic: training steps, `predict`, a step of ES.
 
-Every variant takes 20 turns at a time, so that caches and branch predictors are as warm as in a training loop.
+Every variant runs 20 times in a row, so that caches and branch predictors are as warm as in a training loop.
 """
 
 import cProfile
@@ -24,7 +24,7 @@ def mlp(width: int = 50) -> nn.Sequential:
 
 
 def rival(width: int = 50) -> nn.Module:
-    """The same network of bayesian-torch's flipout layers."""
+    """Return the same network of bayesian-torch's flipout layers."""
     from bayesian_torch.layers import LinearFlipout
 
     class Net(nn.Module):
@@ -65,6 +65,8 @@ def encoder() -> nn.Module:
 
 
 def training(model: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], None]:
+    """Return a training step without its optimiser."""
+
     def run() -> None:
         model(x).square().mean().backward()
 
@@ -72,16 +74,18 @@ def training(model: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], None]
 
 
 def variants(make: Callable[[], nn.Module], x: Tensor) -> dict[str, Callable[[], None]]:
-    made = {"plain": make(), **{name: flipout.perturb(make(), NOISE, scheme=name) for name in ("shared", "flipout")}}
+    """Return training steps of the plain model and of the model under two schemes."""
+    perturbed = {name: flipout.perturb(make(), NOISE, scheme=name) for name in ("shared", "flipout")}
+    models = {"plain": make(), **perturbed}
 
-    def first(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    def first_output(model: nn.Module) -> Callable[[Tensor], Tensor]:
         return (lambda x: model(x)[0]) if isinstance(model, nn.LSTM) else model
 
-    return {name: training(first(model), x) for name, model in made.items()}
+    return {name: training(first_output(model), x) for name, model in models.items()}
 
 
 def python_calls(run: Callable[[], None]) -> float:
-    """Calls of functions in one run, as cProfile counts them."""
+    """Return the number of function calls in one run, as cProfile counts them."""
     for _ in range(5):
         run()
     profile = cProfile.Profile()
@@ -118,15 +122,17 @@ def run() -> Iterator[Row]:
 
 
 def _predict() -> dict[str, Callable[[], object]]:
-    plain, model, x, whole = mlp(), flipout.perturb(mlp(), NOISE), torch.randn(200, 13), torch.randn(6400, 13)
+    """Return `predict` with 32 samples, and inference of as many rows."""
+    plain, model, x, all_rows = mlp(), flipout.perturb(mlp(), NOISE), torch.randn(200, 13), torch.randn(6400, 13)
     return {
-        "plain": torch.no_grad()(lambda: plain(whole)),
+        "plain": torch.no_grad()(lambda: plain(all_rows)),
         "flipout": lambda: flipout.bayes.predict(model, x, samples=32),
     }
 
 
 def _update() -> dict[str, Callable[[], object]]:
-    plain, x, y, whole = mlp(), torch.randn(200, 13), torch.randn(200, 1), torch.randn(16000, 13)
+    """Return a step of an evolution strategy with 80 members, and inference of as many rows."""
+    plain, x, y, all_rows = mlp(), torch.randn(200, 13), torch.randn(200, 1), torch.randn(16000, 13)
 
     def fitness(population: flipout.es.Population) -> Tensor:
         return -(population(x.expand(population.size, *x.shape)) - y).square().mean((1, 2))
@@ -134,4 +140,4 @@ def _update() -> dict[str, Callable[[], object]]:
     strategy = flipout.es.EvolutionStrategy(
         mlp(), fitness, population=80, std=0.1, optimizer=lambda p: torch.optim.Adam(p, 1e-2), seed=0
     )
-    return {"plain": torch.no_grad()(lambda: plain(whole)), "flipout": strategy.step}
+    return {"plain": torch.no_grad()(lambda: plain(all_rows)), "flipout": strategy.step}

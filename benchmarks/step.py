@@ -1,4 +1,4 @@
-"""What linear and conv benchmarks share: forward + backward of one layer under each distribution and scheme."""
+"""A training step of one layer, and its comparison under each distribution and scheme."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,7 +18,7 @@ DISTRIBUTIONS = {
 
 
 def step(layer: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
-    """A training step of one layer, its gradients accumulated as an optimiser would find them."""
+    """Return a training step of one layer that accumulates its gradients."""
 
     def run() -> None:
         layer(x).backward(grad)
@@ -27,7 +27,7 @@ def step(layer: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> Callable
 
 
 def step_of(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
-    """The same with gradients made anew, those of the inputs too."""
+    """Return a training step that makes new gradients each time, also of the inputs."""
 
     def run() -> None:
         for tensor in inputs:
@@ -38,24 +38,25 @@ def step_of(model: Callable[[Tensor], Tensor], inputs: list[Tensor], x: Tensor, 
 
 
 def held_bytes(layer: nn.Module, x: Tensor) -> int:
-    """What autograd keeps between forward and backward, beside the Parameters: distinct storages, by size."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
-    # Storages, since an output would keep its own graph alive, and no later step could be captured; not their
-    # addresses alone, which the next ones would get again.
+    """Return the bytes that autograd keeps between forward and backward, without the Parameters."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+    # Storages are kept, not tensors: an output would keep its graph alive, and no later step could be captured. Nor are
+    # addresses enough: memory that is freed meanwhile would be handed out a second time.
     kept: list[torch.UntypedStorage] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.untyped_storage()), _nothing):
         layer(x)
-    return sum({one.data_ptr(): one.nbytes() for one in kept if one.data_ptr() not in own}.values())
+    sizes = {storage.data_ptr(): storage.nbytes() for storage in kept if storage.data_ptr() not in parameters}
+    return sum(sizes.values())
 
 
 def _nothing(_: None) -> Tensor:
-    raise AssertionError("no backward pass is made")
+    raise AssertionError("there is no backward pass")
 
 
 def compare(
-    case: str, make: Callable[..., nn.Module], plain: nn.Module, other: Callable[[Tensor], Tensor] | None, x: Tensor
+    case: str, make: Callable[..., nn.Module], plain: nn.Module, rival: Callable[[Tensor], Tensor] | None, x: Tensor
 ) -> Iterator[Row]:
-    """`make(distribution=…, scheme=…)` against shared, against the plain layer, and against another library's."""
+    """Compare flipout with shared, for each distribution, and with the layer of bayesian-torch."""
     x.requires_grad_()
     grad = torch.randn_like(plain(x))
     layers = {
@@ -65,8 +66,8 @@ def compare(
     }
     runs = {"plain": step(plain, x, grad), **{name: step(layer, x, grad) for name, layer in layers.items()}}
     against = {f"{name} flipout": f"{name} shared" for name in DISTRIBUTIONS}
-    if other is not None:
-        runs["bayesian-torch flipout"] = step(other, x, grad)
+    if rival is not None:
+        runs["bayesian-torch flipout"] = step(rival, x, grad)
         against["bayesian-torch flipout"] = "mean-field flipout"
     yield from rows(case, interleaved(runs, seconds=12), against)
     held = {name: [float(held_bytes(layer, x))] for name, layer in layers.items()}

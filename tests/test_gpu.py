@@ -161,7 +161,12 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         next(signs(there, key, [(0, size), (1, size)], first, size, torch.float32))
 
     def compiled() -> int:
-        own = [kernels.streams._halves, kernels.streams._bits, kernels.streams._starts, kernels.random._signs]
+        own = [
+            kernels.paired_noise._pairs,
+            kernels.sign_noise._bits,
+            kernels.noise_starts._starts,
+            kernels.signs._signs,
+        ]
         return sum(len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in own)
 
     with using("triton"):

@@ -112,4 +112,4 @@ class Scan:
 
 def one_weight_kernel(x: Tensor, dtype: torch.dtype, sequences: int, rows: int) -> Callable[..., Any] | None:
     """For all steps of a plain LSTM whose sequences have one weight, of so many rows; there is cuDNN beside it."""
-    return backend.chosen("lstm of one weight", x, dtype, sequences, rows, required=False)
+    return backend.chosen("shared_lstm", x, dtype, sequences, rows, required=False)

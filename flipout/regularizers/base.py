@@ -108,7 +108,7 @@ class RegularizedLSTM(nn.LSTM, ABC):
         bias = b_ih + b_hh if collected and b_ih is not None else b_ih
         gates = F.linear(x if rules.x is None else x * rules.x, w_ih, bias)
         first = (state[0].to(gates.dtype), state[1])
-        kernel = chosen("ruled_lstm", gates, gates.dtype, required=False) if known and not transformed() else None
+        kernel = chosen("masked_lstm", gates, gates.dtype, required=False) if known and not transformed() else None
         if kernel is not None:
             kept = (rules.state.h, rules.state.c) if isinstance(rules.state, Zoned) else (None, None)
             masks = [rule.masks if isinstance(rule, Masked) else None for rule in (rules.g, rules.c)]

@@ -102,7 +102,7 @@ class Flipout(Scheme):
         return p.mean + self._delta_of_each(p) * r.reshape(p.examples, *p.parameter.shape)
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        kernel = None if watched() else chosen("add_vectors", y, p.signs, dim, required=False)
+        kernel = None if watched() else chosen("add_flipped_vectors", y, p.signs, dim, required=False)
         if kernel is None:
             return added(y, self.vector(p), dim)
         first, count, group = self._bases(p)
@@ -131,7 +131,7 @@ class Flipout(Scheme):
         """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S, of the Parameter's shape."""
         coefficients = wide(coefficients, p)
         if groups == 1 and p.parameter.dim() == 2:
-            kernel, *about = self._kernel("weighted_groups", p.parameter, p, None, 1)
+            kernel, *about = self._kernel("weighted_noise_sum", p.parameter, p, None, 1)
             if kernel is not None:
                 dtype = torch.float16 if p.dtype.itemsize == 2 else p.dtype
                 signs = p.signs.over(list(enumerate(p.parameter.shape)), p.seed_of_signs(self.reuse_signs), dtype)
@@ -171,7 +171,7 @@ class Flipout(Scheme):
     def _by_groups(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor | None:
         """The definition without gradients, the noise of small groups made where it is used; None where no kernel
         serves."""
-        kernel, *groups = self._kernel("put_grouped", x, p, op, p.draw.rows) if x.dim() == 2 else (None,)
+        kernel, *groups = self._kernel("add_grouped_product", x, p, op, p.draw.rows) if x.dim() == 2 else (None,)
         flips = None if kernel is None else chosen("flips", x, p.signs, op.in_dim, required=False)
         if kernel is None or flips is None:
             return None

@@ -49,7 +49,7 @@ class LowRank(Scheme):
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
         general = watched() or self.rank > 1 or p.examples == 0
-        kernel = None if general else chosen("put_factored", x, op.in_dim, required=False)
+        kernel = None if general else chosen("add_rank_one", x, op.in_dim, required=False)
         starts = None if kernel is None else p.starts(p.first, p.examples)
         if kernel is not None and starts is not None:
             return kernel(op.apply(x, p.mean, bias), x, starts, p.oriented(p.spread))

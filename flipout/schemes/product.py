@@ -32,7 +32,7 @@ class FlippedProduct(torch.autograd.Function):
         op, lifted = spec.op, spec.lifted
         formed = spec.forms(x)
         kernels = None if formed else spec.kernels((x, op.in_dim))
-        twice = None if kernels is None else chosen("multiply_twice", x, spec.signs, lifted, required=False)
+        twice = None if kernels is None else chosen("fused_linear", x, spec.signs, lifted, required=False)
         # The product with the mean comes first: a device is at it while the noise is only prepared.
         y = None if kernels is None or twice is not None else op.apply(x, mean, bias)
         delta, source = given, None

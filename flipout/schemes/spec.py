@@ -109,7 +109,7 @@ class Spec:
         flip_drawn, add_flipped, flip_and_sum = kernels
         whose = self.signs, seed, op.r_dim, op.out_dim
         flipped, dbias = flip_and_sum(grad, *whose) if need_bias else (flip_drawn(grad, *whose), None)
-        twice = chosen("multiply_twice", grad, self.signs, lifted, required=False) if need_x else None
+        twice = chosen("fused_linear", grad, self.signs, lifted, required=False) if need_x else None
         alone = need_x and twice is None
         dx, dmean = op.gradients(grad, x, mean, (alone, need_mean))
         own = flip_drawn(x, self.signs, seed, op.s_dim, op.in_dim) if need_delta else x

@@ -1,15 +1,41 @@
-"""Kernels over the eager definitions, in files of the same names. Importing this registers them."""
+"""Kernels that replace eager definitions. Importing this package registers them.
 
-from triton import runtime
+Raises ImportError if Triton cannot run here; `flipout.backend` then uses the definitions and keeps the reason.
+"""
 
-from .base import INTERPRETED
+from .internals import INTERPRETED, require_driver
 
 if not INTERPRETED:
-    try:  # a driver and a C compiler are needed too
-        runtime.driver.active.get_current_target()
-    except Exception as error:
-        raise ImportError(f"Triton cannot run here ({error})") from error
+    require_driver()
 
-from . import factors, flips, groups, lstm, quantise, ruled, signs, streams, sums, twice
+from . import (
+    example_noise,
+    flips,
+    fp8,
+    fused_linear,
+    grouped_noise,
+    lstm,
+    masked_lstm,
+    noise_starts,
+    paired_noise,
+    row_sums,
+    scaled_streams,
+    sign_noise,
+    signs,
+)
 
-__all__ = ["factors", "flips", "groups", "lstm", "quantise", "ruled", "signs", "streams", "sums", "twice"]
+__all__ = [
+    "example_noise",
+    "flips",
+    "fp8",
+    "fused_linear",
+    "grouped_noise",
+    "lstm",
+    "masked_lstm",
+    "noise_starts",
+    "paired_noise",
+    "row_sums",
+    "scaled_streams",
+    "sign_noise",
+    "signs",
+]

@@ -1,4 +1,4 @@
-"""What the kernels have in common: how torch sees them, and whom they serve."""
+"""What the kernels share: how torch sees them, which tensors they take, and the types they compute in."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,53 +6,57 @@ from typing import Any
 import torch
 import triton.language as tl
 from torch import Tensor
-from triton import knobs
 
 from ...draws.bits import transformed
+from .internals import INTERPRETED
 
-INTERPRETED: bool = knobs.runtime.interpret
+__all__ = ["INTERPRETED", "fits", "has_adjacent_features", "index_type", "op", "real_type"]
+
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_NARROW = 2**30
+_INT32_PLACES = 2**30
 
 
 def op(name: str, empty: Callable[..., Tensor], fill: Callable[..., None]) -> Callable[..., Tensor]:
-    """A torch op: `empty(tensor, …)` makes its output and `fill(out, tensor, …)` launches the kernel.
+    """Make a torch op: `empty(tensor, …)` allocates its output, and `fill(out, tensor, …)` launches the kernel.
 
-    Dimensions in front of the tensor's own are a batch, so vmap needs no more than to put its dimension there.
+    Dimensions in front of the tensor's own are a batch, so that vmap only has to move its dimension there.
     """
 
-    def run(tensor: Tensor, *about: Any) -> Tensor:
-        out = empty(tensor, *about)
+    def run(tensor: Tensor, *options: Any) -> Tensor:
+        out = empty(tensor, *options)
         if out.numel():
-            fill(out, tensor.contiguous(), *about)
+            fill(out, tensor.contiguous(), *options)
         return out
 
-    def batched(info: Any, in_dims: tuple, tensor: Tensor, *about: Any) -> tuple[Tensor, int]:
-        return made(tensor.movedim(in_dims[0], 0), *about), 0
+    def batched(info: Any, in_dims: tuple, tensor: Tensor, *options: Any) -> tuple[Tensor, int]:
+        return torch_op(tensor.movedim(in_dims[0], 0), *options), 0
 
     schema = torch.library.infer_schema(empty, mutates_args=())
-    made = torch.library.custom_op(f"flipout::{name}", run, mutates_args=(), schema=schema)
-    made.register_fake(empty)
-    made.register_vmap(batched)
-    # The way through torch's dispatcher takes longer than a launch; only its transforms need it.
-    return lambda tensor, *about: (made if transformed() else run)(tensor, *about)
+    torch_op = torch.library.custom_op(f"flipout::{name}", run, mutates_args=(), schema=schema)
+    torch_op.register_fake(empty)
+    torch_op.register_vmap(batched)
+    # torch's dispatcher takes longer than a launch, and only its transforms need it.
+    return lambda tensor, *options: (torch_op if transformed() else run)(tensor, *options)
 
 
 def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Admit CUDA tensors, and any in the interpreter, for a `dtype` of 16, 32 or 64 bits: the kernels know no other."""
     return (tensor.is_cuda or INTERPRETED) and dtype in _FLOATS
 
 
-def side_by_side(x: Tensor, dim: int) -> bool:
-    """Whether memory has the features of one place after each other: rows, or channels last. Numbers that torch only
-    negates when it reads them are not there yet."""
+def has_adjacent_features(x: Tensor, dim: int) -> bool:
+    """Return True if the features in `dim` are adjacent in memory, as in rows or in channels_last.
+
+    Not if torch's negative bit is set: torch negates such numbers when it reads them, and a kernel would not know.
+    """
     return (x if dim == -1 else x.movedim(dim, -1)).is_contiguous() and not x.is_neg()
 
 
 def real_type(*dtypes: torch.dtype) -> tl.dtype:
-    """What numbers of these dtypes are computed in."""
+    """Return the type in which numbers of these dtypes are computed."""
     return tl.float64 if torch.float64 in dtypes else tl.float32
 
 
 def index_type(places: int) -> tl.dtype:
-    """Of as many places, with room above for the threads past the end."""
-    return tl.int32 if places < _NARROW else tl.int64
+    """Return the type that indexes this many places, with room above for the threads past the end."""
+    return tl.int32 if places < _INT32_PLACES else tl.int64

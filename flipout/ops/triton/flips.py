@@ -1,4 +1,4 @@
-"""Signs that are never written: made in registers where something is flipped or added."""
+"""Flip tensors with signs that are made in registers and never written."""
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
 
@@ -13,10 +13,10 @@ from ...backend import register
 from ...draws.bits import stream_name
 from ...perturbation import Signs
 from ..base import flip
-from .base import fits, index_type, real_type, side_by_side
-from .launch import Launch
+from .base import fits, has_adjacent_features, index_type, real_type
+from .launching import Launch
+from .row_sums import flip_and_sum
 from .signs import BLOCK, sign_words
-from .sums import flip_and_sum
 
 _BLOCKS = 16  # blocks of signs in one program
 _BLOCK = tl.constexpr(BLOCK)
@@ -24,11 +24,11 @@ _BLOCK = tl.constexpr(BLOCK)
 
 @triton.jit(do_not_specialize=["total", "positions", "first", "name", "share", "skip"])
 def _flipped(
-    out,
-    x,
-    y,
-    mean,
-    seed,
+    out_ptr,
+    x_ptr,
+    y_ptr,
+    mean_ptr,
+    seed_ptr,
     first: tl.int64,
     name: tl.int64,
     total,
@@ -42,55 +42,58 @@ def _flipped(
     INDEX: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """±x, or y ± x, or y + mean ± x, for 128 features of one row from each of the `total` blocks.
+    """out = ± x, or y ± x, or y + mean ± x, with the signs of each row's example.
 
-    `positions` rows are an example and have its signs. Where x is SHARED, `share` examples have one, the first one
-    `skip` less; else each row has its own.
+    out and y are (rows, FEATURES), mean is (FEATURES,). `positions` rows belong to one example. x is (rows, FEATURES),
+    or, if SHARED, has one row for every `share` examples, with `skip` examples missing from the first group. A row has
+    several blocks of 128 features, and all rows together have `total`. One program does BLOCKS of them.
     """
-    blocks: tl.constexpr = (FEATURES + _BLOCK - 1) // _BLOCK
+    row_blocks: tl.constexpr = (FEATURES + _BLOCK - 1) // _BLOCK
     i = tl.program_id(0).to(INDEX) * BLOCKS + tl.arange(0, BLOCKS)
-    inside = (i < total)[:, None]
-    row, block = i // blocks, i % blocks
+    is_inside = (i < total)[:, None]
+    row, block = i // row_blocks, i % row_blocks
     example = row // positions
-    words = sign_words(tl.load(seed), name, first.to(tl.int64) + example, block)
+    words = sign_words(tl.load(seed_ptr), name, first.to(tl.int64) + example, block)
     line = (row * FEATURES)[:, None]
     source = ((example + skip) // share * FEATURES)[:, None] if SHARED else line
     bit = tl.arange(0, 32)[None, :]
-    sums = ()  # all is loaded before any is stored: `out` may be y, so that the compiler would not
+    sums = ()  # everything is loaded before anything is stored: out may be y, so the compiler keeps their order
     for word in tl.static_range(4):
         feature = (block * _BLOCK + word * 32)[:, None] + bit
-        there = inside & (feature < FEATURES)
-        negative = ((words[word][:, None] >> bit.to(tl.uint32)) & 1) != NEGATE
-        made = tl.load(x + source + feature, mask=there, other=0).to(REAL)
-        made = tl.where(negative, -made, made)
-        if mean is not None:
-            made += tl.load(mean + feature, mask=there, other=0).to(REAL)
-        if y is not None:
-            made += tl.load(y + line + feature, mask=there, other=0).to(REAL)
-        sums = sums + (made,)  # noqa: RUF005
+        is_there = is_inside & (feature < FEATURES)
+        is_flipped = ((words[word][:, None] >> bit.to(tl.uint32)) & 1) != NEGATE
+        value = tl.load(x_ptr + source + feature, mask=is_there, other=0).to(REAL)
+        value = tl.where(is_flipped, -value, value)
+        if mean_ptr is not None:
+            value += tl.load(mean_ptr + feature, mask=is_there, other=0).to(REAL)
+        if y_ptr is not None:
+            value += tl.load(y_ptr + line + feature, mask=is_there, other=0).to(REAL)
+        sums = sums + (value,)  # noqa: RUF005
     for word in tl.static_range(4):
         feature = (block * _BLOCK + word * 32)[:, None] + bit
-        tl.store(out + line + feature, sums[word], mask=inside & (feature < FEATURES))
+        tl.store(out_ptr + line + feature, sums[word], mask=is_inside & (feature < FEATURES))
 
 
 def flip_drawn(x: Tensor, signs: Signs, seed: Tensor, over: int, dim: int) -> Tensor:
-    """x times its examples' signs of the Parameter's dimension `over`, along dimension `dim` of x."""
+    """Return x times its examples' signs of the Parameter's dimension `over`, along dimension `dim` of x."""
     return _run(torch.empty_like(x), x, None, None, signs, seed, over, dim)
 
 
 def add_flipped(y: Tensor, x: Tensor, signs: Signs, seed: Tensor, over: int, dim: int) -> Tensor:
-    """y + flip(x), in the memory of y where its features lie side by side."""
-    if not side_by_side(y, dim):
-        (made,) = signs.over([(over, x.shape[dim])], seed, x.dtype)
-        return y + flip(x, made, dim)
+    """Return y + flip(x), in the memory of y if its features are adjacent there."""
+    if not has_adjacent_features(y, dim):
+        (factors,) = signs.over([(over, x.shape[dim])], seed, x.dtype)
+        return y + flip(x, factors, dim)
     return _run(y, x if x.stride() == y.stride() else torch.empty_like(y).copy_(x), y, None, signs, seed, over, dim)
 
 
-def add_vectors(
+def add_flipped_vectors(
     y: Tensor, mean: Tensor, deltas: Tensor, signs: Signs, seed: Tensor, dim: int, share: int, skip: int
 ) -> Tensor:
-    """y + mean + flip(δ) along dimension `dim`, in the memory of y: `share` examples have one δ, the first ones `skip`
-    less."""
+    """Return y + mean + flip(δ) along dimension `dim`, in the memory of y.
+
+    `share` examples have one δ; the first δ has `skip` examples fewer.
+    """
     return _run(y, deltas.contiguous(), y, mean.contiguous(), signs, seed, 0, dim, share, skip)
 
 
@@ -106,8 +109,8 @@ def _run(
     share: int | None = None,
     skip: int = 0,
 ) -> Tensor:
-    made = _launch(out.shape, out.dtype, dim, signs.count, signs.antithetic and over == 0, share, skip)
-    made((out, x, y, mean, seed), signs.first, stream_name(signs.key, over))
+    launch = _launch(out.shape, out.dtype, dim, signs.count, signs.antithetic and over == 0, share, skip)
+    launch((out, x, y, mean, seed), signs.first, stream_name(signs.key, over))
     return out
 
 
@@ -135,9 +138,11 @@ def _launch(
 
 
 def _fits(x: Tensor, signs: Signs, dim: int) -> bool:
-    whole = signs.part is None and signs.count > 0 and x.numel() > 0 and x.dim() > 1
-    return whole and fits(x, x.dtype) and side_by_side(x, dim)
+    """Admit tensors with adjacent features, since the kernel walks memory as rows, under the signs of entire
+    Parameters, since it counts features from 0."""
+    is_entire = signs.part is None and signs.count > 0 and x.numel() > 0 and x.dim() > 1
+    return is_entire and fits(x, x.dtype) and has_adjacent_features(x, dim)
 
 
 register("flips", (flip_drawn, add_flipped, flip_and_sum), _fits)
-register("add_vectors", add_vectors, _fits)
+register("add_flipped_vectors", add_flipped_vectors, _fits)

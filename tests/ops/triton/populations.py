@@ -1,4 +1,4 @@
-"""Populations under kernels and under eager code."""
+"""Models under kernels and under eager code, compared."""
 
 import copy
 
@@ -13,45 +13,48 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
 def forward(model: nn.Module, x: Tensor, dtype: torch.dtype, backend: Backend, **fields) -> Tensor:
-    own = copy.deepcopy(model).to(DEVICE, dtype)
-    with torch.no_grad(), using(backend), flipout.hold(own, 7, **fields):
-        return own(x.to(DEVICE, dtype)).double().cpu()
+    """Return the output under a held draw, in double precision on the CPU."""
+    clone = copy.deepcopy(model).to(DEVICE, dtype)
+    with torch.no_grad(), using(backend), flipout.hold(clone, 7, **fields):
+        return clone(x.to(DEVICE, dtype)).double().cpu()
 
 
 def trained(model: nn.Module, x: Tensor, dtype: torch.dtype, backend: Backend, **fields) -> list[Tensor]:
-    """The output, and the gradients of the input and of all Parameters."""
-    own = copy.deepcopy(model).to(DEVICE, dtype)
+    """Return the output, and the gradients of the input and of all Parameters."""
+    clone = copy.deepcopy(model).to(DEVICE, dtype)
     inputs = x.to(DEVICE, dtype).detach().requires_grad_()
-    with using(backend), flipout.hold(own, 7, **fields):
-        y = own(inputs)
+    with using(backend), flipout.hold(clone, 7, **fields):
+        y = clone(inputs)
         slopes = torch.linspace(-1, 1, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape)
-        made = torch.autograd.grad(y, [inputs, *own.parameters()], torch.empty_like(y).copy_(slopes))
-    return [one.detach().double().cpu() for one in (y, *made)]
+        grads = torch.autograd.grad(y, [inputs, *clone.parameters()], torch.empty_like(y).copy_(slopes))
+    return [tensor.detach().double().cpu() for tensor in (y, *grads)]
 
 
 def assert_trained(model: nn.Module, x: Tensor, dtype: torch.dtype, **fields) -> None:
-    made, eager = trained(model, x, dtype, "triton", **fields), trained(model, x, dtype, "eager", **fields)
-    exact = eager if dtype in TOLERANCE else trained(model, x, torch.float64, "eager", **fields)
-    for own, definition, truth in zip(made, eager, exact, strict=True):
+    by_kernel, by_definition = (trained(model, x, dtype, backend, **fields) for backend in ("triton", "eager"))
+    exact = by_definition if dtype in TOLERANCE else trained(model, x, torch.float64, "eager", **fields)
+    for actual, eager, truth in zip(by_kernel, by_definition, exact, strict=True):
         if dtype in TOLERANCE:
-            torch.testing.assert_close(own, definition, rtol=TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
+            torch.testing.assert_close(actual, eager, rtol=TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
         else:
-            assert_within_twice(own, definition, truth, dtype == torch.bfloat16 and DEVICE.type == "cpu")
+            assert_within_twice(actual, eager, truth, dtype == torch.bfloat16 and DEVICE.type == "cpu")
 
 
-def assert_within_twice(made: Tensor, eager: Tensor, exact: Tensor, cut: bool = False) -> None:
-    """The error that half precision may have: at most twice that of the definition; of numbers that are cut and not
-    rounded, as the interpreter does with bfloat16, twice that again."""
-    error, allowed = (made - exact).square().mean().sqrt(), (eager - exact).square().mean().sqrt()
-    room = 4 if cut else 2
+def assert_within_twice(actual: Tensor, eager: Tensor, exact: Tensor, truncated: bool = False) -> None:
+    """Allow half precision at most twice the error of the definition.
+
+    The interpreter truncates to bfloat16 instead of rounding, which is allowed twice as much again.
+    """
+    error, allowed = (actual - exact).square().mean().sqrt(), (eager - exact).square().mean().sqrt()
+    room = 4 if truncated else 2
     assert error <= room * allowed
-    assert (made - exact).abs().max() <= 2 * room * (eager - exact).abs().max()
+    assert (actual - exact).abs().max() <= 2 * room * (eager - exact).abs().max()
 
 
 def assert_forward(model: nn.Module, x: Tensor, dtype: torch.dtype, **fields) -> None:
-    made, eager = forward(model, x, dtype, "triton", **fields), forward(model, x, dtype, "eager", **fields)
+    by_kernel, by_definition = (forward(model, x, dtype, backend, **fields) for backend in ("triton", "eager"))
     if dtype in TOLERANCE:
-        torch.testing.assert_close(made, eager, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        torch.testing.assert_close(by_kernel, by_definition, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     else:
         exact = forward(model, x, torch.float64, "eager", **fields)
-        assert_within_twice(made, eager, exact, dtype == torch.bfloat16 and DEVICE.type == "cpu")
+        assert_within_twice(by_kernel, by_definition, exact, dtype == torch.bfloat16 and DEVICE.type == "cpu")

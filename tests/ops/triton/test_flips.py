@@ -1,4 +1,4 @@
-"""Signs made where something is flipped or added: the outputs of the definition."""
+"""Signs made where a tensor is flipped or added give the outputs of the definition."""
 
 import copy
 from typing import Any
@@ -20,14 +20,14 @@ FIELDS = [{}, {"first": 3}, {"antithetic": True}, {"rows": 3}, {"group": 4}, {"g
 @pytest.mark.parametrize("where", [None, "*"], ids=["weight", "weight and bias"])
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
-def test_outputs_of_rows(dtype: torch.dtype, fields: dict, where: str | None) -> None:
-    """Several blocks of 128 signs and an end within one, odd numbers of features, groups of any layout."""
+def test_outputs_are_those_of_the_definition(dtype: torch.dtype, fields: dict, where: str | None) -> None:
+    """Features fill a block of 128 signs and part of a second, outputs are odd in number, groups have any layout."""
     torch.manual_seed(0)
     model = flipout.perturb(nn.Linear(141, 7), flipout.MeanField(std=0.3), where=where)
     assert_forward(model, torch.randn(24, 141), dtype, **fields)
 
 
-def test_other_inputs_than_rows() -> None:
+def test_inputs_of_other_layouts() -> None:
     torch.manual_seed(0)
     model = flipout.perturb(nn.Sequential(nn.Linear(9, 6), nn.LayerNorm(6)), flipout.Gaussian(0.3), where="*")
     for x in (torch.randn(5, 4, 9), torch.randn(9, 5).T, torch.randn(1, 9).expand(5, 9), torch.randn(0, 9)):
@@ -35,8 +35,8 @@ def test_other_inputs_than_rows() -> None:
         assert_forward(model, x, torch.float32, group=2)
 
 
-def test_a_negative_bit_is_not_forgotten() -> None:
-    """The imaginary part of a conjugate is negated only when it is read, which a kernel would not know."""
+def test_a_negative_bit_is_respected() -> None:
+    """torch negates the imaginary part of a conjugate when it reads it; a kernel that reads memory would not."""
     model = flipout.perturb(nn.Linear(1, 6), flipout.Gaussian(0.3)).to(DEVICE)
     x = torch.randn(1, 1, dtype=torch.complex64, device=DEVICE).conj().imag
     assert x.is_neg()
@@ -48,8 +48,8 @@ def test_a_negative_bit_is_not_forgotten() -> None:
 def test_a_seed_may_change_before_backward() -> None:
     layer = flipout.nn.Linear(9, 6, distribution=flipout.MeanField(), device=DEVICE)
     with using("triton"):
-        made = gradients_if_the_seed_changes(layer, torch.randn(5, 9, device=DEVICE))
-    torch.testing.assert_close(*made, rtol=0, atol=0)
+        gradients = gradients_if_the_seed_changes(layer, torch.randn(5, 9, device=DEVICE))
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
 
 
 def test_reused_signs() -> None:
@@ -69,7 +69,7 @@ CONVOLUTIONS = {
 @pytest.mark.parametrize("fields", [FIELDS[0], FIELDS[-1]], ids=str)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_biases_of_convolutions(name: str, fields: dict) -> None:
-    """The channels are dimension 1, wherever memory has them side by side."""
+    """Channels are dimension 1, and adjacent in memory in each of these cases."""
     layer, shape = CONVOLUTIONS[name]
     model: Any = flipout.perturb(copy.deepcopy(layer), flipout.Gaussian(0.3), where="bias")
     x = torch.randn(shape)
@@ -80,7 +80,7 @@ def test_biases_of_convolutions(name: str, fields: dict) -> None:
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
-def test_gradients_of_rows(dtype: torch.dtype, fields: dict) -> None:
+def test_gradients_are_those_of_the_definition(dtype: torch.dtype, fields: dict) -> None:
     torch.manual_seed(0)
     model = flipout.perturb(nn.Linear(141, 7), flipout.MeanField(std=0.3))
     assert_trained(model, torch.randn(24, 141), dtype, **fields)
@@ -96,7 +96,7 @@ def test_one_example(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_gradients_of_tokens(dtype: torch.dtype) -> None:
-    """(N, time, features): all of an example's rows have its signs."""
+    """In (N, time, features) all rows of an example have its signs."""
     torch.manual_seed(0)
     model = flipout.perturb(nn.Linear(13, 150), flipout.MultiplicativeGaussian(0.3))
     assert_trained(model, torch.randn(4, 5, 13), dtype)
@@ -105,7 +105,7 @@ def test_gradients_of_tokens(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"groups": 2}, {"stride": 2, "padding": 1}], ids=["plain", "groups", "stride"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_gradients_of_channels_that_come_last(dtype: torch.dtype, options: dict) -> None:
+def test_gradients_of_channels_last(dtype: torch.dtype, options: dict) -> None:
     torch.manual_seed(0)
     model: Any = flipout.perturb(nn.Conv2d(6, 10, 3, **options), flipout.DropConnect(0.5))
     model = model.to(memory_format=torch.channels_last)
@@ -116,7 +116,7 @@ def test_gradients_of_channels_that_come_last(dtype: torch.dtype, options: dict)
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_second_derivatives_are_those_of_the_definition(dtype: torch.dtype) -> None:
-    """With the noise made inside of the product (single precision), and before it."""
+    """In single precision the noise is made inside the product, in double precision before it."""
     torch.manual_seed(0)
     model = flipout.perturb(nn.Linear(9, 6).to(DEVICE, dtype), flipout.MeanField(std=0.3))
     x = torch.randn(5, 9, device=DEVICE, dtype=dtype, requires_grad=True)
@@ -126,5 +126,5 @@ def test_second_derivatives_are_those_of_the_definition(dtype: torch.dtype) -> N
             first = torch.autograd.grad(model(x).tanh().sum(), inputs, create_graph=True)
             second = torch.autograd.grad([grad.square().sum() for grad in first], inputs)
             found.append([*first, *second])
-    for made, expected in zip(*found, strict=True):
-        torch.testing.assert_close(made, expected)
+    for actual, expected in zip(*found, strict=True):
+        torch.testing.assert_close(actual, expected)

@@ -1,4 +1,4 @@
-"""Whole models under kernels and under eager code: the same numbers."""
+"""Models under kernels give the numbers that they give under eager code."""
 
 import copy
 
@@ -25,6 +25,7 @@ DISTRIBUTIONS = [flipout.MeanField(std=0.1), flipout.Rademacher(0.2), flipout.Dr
 
 
 def results(model: nn.Module, x: Tensor, backend: Backend, **fields) -> list[Tensor]:
+    """Return the output and the gradients of all Parameters."""
     model.zero_grad()
     with using(backend), flipout.hold(model, seed=-7, first=3, **fields):
         y = model(x)
@@ -33,7 +34,7 @@ def results(model: nn.Module, x: Tensor, backend: Backend, **fields) -> list[Ten
 
 
 def assert_agrees(model: nn.Module, x: Tensor, **fields) -> None:
-    """A model on the CPU against its copy on the device."""
+    """Compare a model on the CPU with its copy on the device."""
     there = copy.deepcopy(model).to(DEVICE)
     expected = results(model, x, "eager", **fields)
     torch.testing.assert_close(results(there, x.to(DEVICE), "triton", **fields), expected)
@@ -72,32 +73,32 @@ def test_gradients_of_vmapped_draws_agree() -> None:
         with flipout.hold(model, seed=seed):
             return torch.func.functional_call(model, means, (x,)).square().mean()
 
-    made = []
+    found = []
     for request in (using("triton"), using("eager")):
         with request:
-            made.append(torch.vmap(torch.func.grad(loss), (None, 0, 0))(means, seeds, x))
-    torch.testing.assert_close(made[0], made[1])
+            found.append(torch.vmap(torch.func.grad(loss), (None, 0, 0))(means, seeds, x))
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("layout", ["transposed", "with gaps"])
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda d: type(d).__name__)
-def test_parameters_that_lie_in_memory_in_other_ways(distribution: flipout.Distribution, layout: str) -> None:
+def test_parameters_need_not_be_contiguous(distribution: flipout.Distribution, layout: str) -> None:
     torch.manual_seed(0)
-    half = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32  # which both products in one launch are for
+    half = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32  # so that the fused linear kernel serves
     layer = nn.Linear(16, 8, device=DEVICE, dtype=half)
-    wide = torch.randn(8, 32).to(DEVICE, half)  # a copy to another device or dtype closes gaps
+    wide = torch.randn(8, 32).to(DEVICE, half)  # moved first: a move to another device or dtype closes gaps
     layer.weight = nn.Parameter(wide[:, :16].T.contiguous().T if layout == "transposed" else wide[:, ::2])
     layer.bias = nn.Parameter(wide[0, ::4])
     model = flipout.perturb(layer, distribution, where="weight")
     assert not model.weight.is_contiguous()
     x = torch.randn(5, 16).to(DEVICE, half)
-    made, expected = (results(model, x, backend) for backend in ("triton", "eager"))
+    actual, expected = (results(model, x, backend) for backend in ("triton", "eager"))
     rtol, atol = (2.0**-4, 0.5) if DEVICE.type == "cuda" else (1e-4, 1e-4)
-    torch.testing.assert_close(made, expected, rtol=rtol, atol=atol)
+    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
 
 
-class OwnNoise(flipout.MeanField):
-    """With the spread of a source, and noise that no kernel makes."""
+class ClampedNoise(flipout.MeanField):
+    """A distribution with a learned spread, whose noise no kernel makes."""
 
     def source(self, **learned: Tensor) -> Tensor:
         return learned["rho"]
@@ -106,17 +107,17 @@ class OwnNoise(flipout.MeanField):
         return stream.normal().clamp(-2, 2)
 
 
-class OwnSigns(OwnNoise):
+class SignNoise(ClampedNoise):
     @standard("sign")
     def noise(self, stream: Stream) -> Tensor:
         return stream.sign()
 
 
-@pytest.mark.parametrize("kind", [OwnNoise, OwnSigns])
+@pytest.mark.parametrize("kind", [ClampedNoise, SignNoise])
 @pytest.mark.parametrize("scheme", ["flipout", "shared"])
-def test_a_source_whose_noise_no_kernel_makes(scheme: str, kind: type[flipout.MeanField]) -> None:
+def test_a_learned_spread_whose_noise_no_kernel_makes(scheme: str, kind: type[flipout.MeanField]) -> None:
     torch.manual_seed(0)
     model = flipout.perturb(mlp(), kind(std=0.5), scheme=scheme).to(DEVICE)
     x = torch.randn(5, 4, device=DEVICE)
-    made, expected = (results(model, x, backend) for backend in ("triton", "eager"))
-    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+    actual, expected = (results(model, x, backend) for backend in ("triton", "eager"))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)

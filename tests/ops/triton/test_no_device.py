@@ -1,6 +1,7 @@
-"""Launches by address hand over what Triton's own do: its compiled launchers, over a driver that only looks.
+"""Without a device: launches pass the arguments that Triton's own launches pass, and layers compile for Hopper.
 
-Nor is there a device for what kernels are compiled for, which the interpreter never asks: it takes any of them.
+A stand-in for the CUDA driver notes the arguments of each launch and computes nothing. The interpreter checks neither
+of the two: it does not launch by address, and it does not compile.
 """
 
 import ctypes
@@ -19,14 +20,14 @@ import flipout
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a device is here, whose driver would be asked")
-@pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="needs gcc, and Triton")
-@pytest.mark.parametrize("what", ["hand_over", "compile_layers"])
-def test_without_a_device(what: str) -> None:
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the driver of the CUDA device here would be used")
+@pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="needs gcc on Linux")
+@pytest.mark.parametrize("check", ["pass_arguments", "compile_layers"])
+def test_without_a_device(check: str) -> None:
     pytest.importorskip("triton")
     env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     ended = subprocess.run(
-        [sys.executable, "-m", __name__, what],
+        [sys.executable, "-m", __name__, check],
         cwd=ROOT,
         env={**env, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -36,7 +37,7 @@ def test_without_a_device(what: str) -> None:
 
 
 def compile_layers() -> None:
-    """Training steps of linear layers in every dtype: what a device would be given compiles for it."""
+    """Compile the kernels of a training step of a linear layer, in every dtype."""
     from benchmarks import no_device
 
     launches = ctypes.c_long.in_dll(no_device.use(), "launches")
@@ -54,7 +55,8 @@ def compile_layers() -> None:
             assert launches.value > before, (noise, scheme, dtype)
 
 
-def hand_over() -> None:
+def pass_arguments() -> None:
+    """Compare the arguments of launches by Triton, by `launch` and by a `Launch`."""
     from benchmarks import no_device
     from flipout.draws.bits import stream_name
 
@@ -66,12 +68,12 @@ def hand_over() -> None:
     import triton.language as tl
 
     from flipout.ops.triton.flips import _flipped
-    from flipout.ops.triton.launch import Launch, launch
+    from flipout.ops.triton.launching import Launch, launch
 
     x, out, seed = torch.randn(48, 200), torch.empty(48, 200), torch.tensor(-3)
     constants = {"SHARED": False, "NEGATE": 0, "REAL": tl.float32, "INDEX": tl.int32, "BLOCKS": 16}
     handed.value = 9
-    seen, numbers, wide = [], (), (0, 1, 2, 3, 4)  # pointers and annotated numbers have 8 bytes, the others 4
+    seen, numbers, wide = [], (), (0, 1, 2, 3, 4)  # pointers and annotated numbers take 8 bytes, the others 4
     for first, parameter in ((7, 2**60 + 5), (7, 2**60 + 5), (2**31 + 3, 11)):
         numbers = (first, stream_name(parameter, 1), 96, 3, 1, 0)
         launch(_flipped, (6,), out, x, None, None, seed, *numbers, FEATURES=200, **constants)
@@ -82,12 +84,12 @@ def hand_over() -> None:
         seen.append(got)
     assert launches.value == 3
     assert seen[0] == seen[1] != seen[2]
-    same = Launch(_flipped, (6,), *numbers[2:], FEATURES=200, **constants)
-    for _ in range(2):  # by Triton, and past it
+    launch_again = Launch(_flipped, (6,), *numbers[2:], FEATURES=200, **constants)
+    for _ in range(2):  # by Triton, then directly
         values[3] = 0
-        same((out, x, None, None, seed), *numbers[:2])
+        launch_again((out, x, None, None, seed), *numbers[:2])
         assert [values[i] if i in wide else values[i] % 2**32 for i in range(9)] == seen[2]
 
 
 if __name__ == "__main__":
-    {"hand_over": hand_over, "compile_layers": compile_layers}[sys.argv[1]]()
+    {"pass_arguments": pass_arguments, "compile_layers": compile_layers}[sys.argv[1]]()

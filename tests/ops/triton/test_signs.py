@@ -1,4 +1,4 @@
-"""Signs by kernel are the signs of the definition, to the bit."""
+"""Signs by the kernel are those of the definition, to the bit."""
 
 import pytest
 import torch
@@ -17,9 +17,11 @@ DTYPES = tuple(CLOSE)
 
 
 def assert_signs(seed: int, key: int, over: list[tuple[int, int]], first: int, count: int, *form) -> None:
-    expected, made = both(lambda device: next(signs(torch.tensor(seed, device=device), key, over, first, count, *form)))
-    for mine, theirs in zip(expected, made, strict=True):
-        assert_same(mine, theirs)
+    def draw(device: torch.device) -> list[Tensor]:
+        return next(signs(torch.tensor(seed, device=device), key, over, first, count, *form))
+
+    for expected, actual in zip(*both(draw), strict=True):
+        assert_same(expected, actual)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -42,27 +44,27 @@ def test_signs_of_any_shape(seed, key, over, first, count, dtype, masks) -> None
     assert_signs(seed, key, over, first, count, dtype, masks)
 
 
-@pytest.mark.parametrize("narrow", [2**30, 0])
-def test_signs_over_many_programs_in_either_width_of_index(narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flipout.ops.triton.base._NARROW", narrow)
+@pytest.mark.parametrize("limit", [2**30, 0], ids=["int32", "int64"])
+def test_many_programs_with_either_index_type(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flipout.ops.triton.base._INT32_PLACES", limit)
     assert_signs(-3, KEY, [(0, 520), (1, 3)], 2**32 - 33, 33, torch.float32)
 
 
 @pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize("antithetic", [False, True])
-def test_runs_of_parts_and_antithetic_draws(masks: bool, antithetic: bool) -> None:
-    whose = Signs(KEY, 5, 7, antithetic, Part(20, 10, 50))
-    for some in (1, 3, 7, 100):
-        expected, made = both(
-            lambda device, some=some: list(
-                whose.runs([(0, 10), (1, 30)], torch.tensor(4, device=device), torch.float32, some, masks)
+def test_runs_of_part_of_a_parameter(masks: bool, antithetic: bool) -> None:
+    stream = Signs(KEY, 5, 7, antithetic, Part(20, 10, 50))
+    for chunk in (1, 3, 7, 100):
+        expected, actual = both(
+            lambda device, chunk=chunk: list(
+                stream.runs([(0, 10), (1, 30)], torch.tensor(4, device=device), torch.float32, chunk, masks)
             )
         )
-        assert len(expected) == len(made) == -(-7 // some)
-        for mine, theirs in zip(expected, made, strict=True):
-            assert [m.shape for m in mine] == [(min(some, len(mine[0])), 10), (min(some, len(mine[1])), 30)]
-            for one, other in zip(mine, theirs, strict=True):
-                assert_same(one, other)
+        assert len(expected) == len(actual) == -(-7 // chunk)
+        for (r, s), signs_there in zip(expected, actual, strict=True):
+            assert [r.shape, s.shape] == [(min(chunk, len(r)), 10), (min(chunk, len(s)), 30)]
+            for sign_here, sign_there in zip((r, s), signs_there, strict=True):
+                assert_same(sign_here, sign_there)
 
 
 def flipped(seed: Tensor, w: Tensor) -> Tensor:
@@ -70,21 +72,21 @@ def flipped(seed: Tensor, w: Tensor) -> Tensor:
     return (r @ w @ s.T).square().sum()
 
 
-def test_batched_seeds_are_those_of_a_loop() -> None:
+def test_vmap_over_seeds_is_a_loop_over_seeds() -> None:
     seeds = torch.tensor(SEEDS, device=DEVICE)
     w = torch.randn(5, 130, dtype=torch.float64, device=DEVICE)
     gradient = torch.func.grad(flipped, argnums=1)
     with using("triton"):
         expected = torch.stack([gradient(seed, w) for seed in seeds])
         torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected)
-        (made,) = torch.vmap(lambda seed: next(signs(seed, KEY, [(1, 9)], 0, 3, torch.float32)))(seeds)
-        assert torch.equal(made[2], next(signs(seeds[2], KEY, [(1, 9)], 0, 3, torch.float32))[0])
+        (drawn,) = torch.vmap(lambda seed: next(signs(seed, KEY, [(1, 9)], 0, 3, torch.float32)))(seeds)
+        assert torch.equal(drawn[2], next(signs(seeds[2], KEY, [(1, 9)], 0, 3, torch.float32))[0])
     with using("eager"):
         torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_op_is_what_torch_expects() -> None:
+def test_the_op_passes_opcheck() -> None:
     seed = torch.tensor(3, device=DEVICE)
     for dtype, masks in ((torch.float32, False), (torch.bfloat16, True)):
         torch.library.opcheck(torch.ops.flipout.signs.default, (seed, KEY, 9, 2, 3, dtype, masks))

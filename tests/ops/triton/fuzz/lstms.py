@@ -1,4 +1,4 @@
-"""Kernels of LSTMs with their backward passes, on drawn sequences."""
+"""Cases for the kernels of LSTMs, with their backward passes, on drawn sequences."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,20 +15,20 @@ from flipout.ops.linear import Linear
 from flipout.ops.recurrent import LSTM, Scan
 from flipout.regularizers.base import Masked, Zoned, _Ruled
 
-from .memory import NARROW, NEAR, Made, Memory
+from .memory import NARROW, NEAR, Memory, Results
 
 WIDTHS = st.sampled_from([1, 3, 17])
-kernels = import_module("flipout.ops.triton.lstm")
+persistent = import_module("flipout.ops.triton.lstm_persistent")
 
 
 def differentiated(
     memory: Memory,
-    run: Callable[..., Made],
+    run: Callable[..., Results],
     shapes: list[tuple[int, ...]],
     dtypes: list[torch.dtype],
-    *about: Tensor | None,
+    *constants: Tensor | None,
 ) -> None:
-    """Outputs of inputs of these shapes, and their gradients from drawn ones. What is `about` them has no gradient."""
+    """Compare outputs for inputs of these shapes, and gradients from drawn ones. The constants have no gradient."""
     inputs = [memory.numbers(*shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     (count, steps, _), width = shapes[0], shapes[1][-1]
     outputs = [(steps, count, width), (count, width), (count, width)]
@@ -36,22 +36,19 @@ def differentiated(
         memory.numbers(*shape, dtype=dtype) for shape, dtype in zip(outputs, [dtypes[0], *dtypes[1:3]], strict=True)
     ]
 
-    def make(*given: Tensor | None) -> Made:
-        tensors = [one.detach().requires_grad_() for one in given[: len(inputs)] if one is not None]
+    def make(*tensors: Tensor | None) -> Results:
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors[: len(inputs)] if tensor is not None]
+        output_grads = [tensor for tensor in tensors[len(inputs) :][:3] if tensor is not None]
         with torch.enable_grad():
-            made = run(*tensors, *given[len(inputs) + 3 :])
-        found = torch.autograd.grad(
-            [one for one in made if one is not None],
-            tensors,
-            [one for one in given[len(inputs) :][:3] if one is not None],
-        )
-        return [*made, *found]
+            results = run(*leaves, *tensors[len(inputs) + 3 :])
+        found = torch.autograd.grad([result for result in results if result is not None], leaves, output_grads)
+        return [*results, *found]
 
-    memory.compare(make, *inputs, *grads, *about, near=8 * NEAR[dtypes[0]])
+    memory.compare(make, *inputs, *grads, *constants, near=8 * NEAR[dtypes[0]])
 
 
 def lstm(memory: Memory, flipped: bool) -> None:
-    """A few sequences, and many; some that end before others; forward in time and backward."""
+    """Few sequences and many, some of which end before others, in either direction of time."""
     draw, count, steps, width = (
         memory.draw,
         memory.draw(st.integers(1, 5)),
@@ -59,10 +56,10 @@ def lstm(memory: Memory, flipped: bool) -> None:
         memory.draw(WIDTHS),
     )
     dtype, biased, reverse, ends = draw(NARROW), draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
-    op, few = Linear(width, 4 * width), draw(st.sampled_from([64, 2]))
+    op, largest_count = Linear(width, 4 * width), draw(st.sampled_from([64, 2]))
 
-    def run(x: Tensor, h: Tensor, c: Tensor, mean: Tensor, *given: Tensor) -> Made:
-        rest = list(given)
+    def run(x: Tensor, h: Tensor, c: Tensor, mean: Tensor, *more: Tensor) -> Results:
+        rest = list(more)
         bias, delta = rest.pop(0) if biased else None, rest.pop(0) if flipped else None
         r, s, *alive = rest
         product = Straight(op, mean, bias) if delta is None else Flipped(op, op, mean, delta, r, s, bias)
@@ -79,13 +76,13 @@ def lstm(memory: Memory, flipped: bool) -> None:
     r, s = memory.signs(count, 4 * width, dtype=dtype), memory.signs(count, width, dtype=dtype)
     alive = [memory.masks(steps, count, 1, dtype=torch.bool)] if ends else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "_FEW", few)
-        patch.setattr(kernels, "_SHARES", 2)
+        patch.setattr(persistent, "_LARGEST_COUNT", largest_count)
+        patch.setattr(persistent, "_LARGEST_SPLIT", 2)
         differentiated(memory, run, shapes, dtypes, r, s, *alive)
 
 
-def ruled_lstm(memory: Memory) -> None:
-    """Masks of h, g and c, of every step or of all; and zoneout."""
+def masked_lstm(memory: Memory) -> None:
+    """Masks of h, g and c, one for every step or one for all, and zoneout."""
     draw, count, steps, width = (
         memory.draw,
         memory.draw(st.integers(1, 5)),
@@ -93,11 +90,11 @@ def ruled_lstm(memory: Memory) -> None:
         memory.draw(WIDTHS),
     )
     dtype, zoned = draw(NARROW), draw(st.booleans())
-    given = [draw(st.booleans()) for _ in range(3)]
+    is_masked = [draw(st.booleans()) for _ in range(3)]
 
-    def run(x: Tensor, h: Tensor, c: Tensor, weight: Tensor, *masks: Tensor | None) -> Made:
+    def run(x: Tensor, h: Tensor, c: Tensor, weight: Tensor, *masks: Tensor | None) -> Results:
         h_mask, g_mask, c_mask, keep_h, keep_c = masks
-        kernel = chosen("ruled_lstm", x, x.dtype, required=False)
+        kernel = chosen("masked_lstm", x, x.dtype, required=False)
         if kernel is not None:
             return kernel(x, h, c, weight, *masks)
         cell = LSTM(*(None if mask is None else Masked(mask, steps) for mask in (g_mask, c_mask)))
@@ -107,7 +104,7 @@ def ruled_lstm(memory: Memory) -> None:
         return [y, *last]
 
     sizes = [(count, width), *((draw(st.sampled_from([1, steps])), count, width) for _ in range(2))]
-    masks = [memory.masks(*size, dtype=dtype) if one else None for one, size in zip(given, sizes, strict=True)]
+    masks = [memory.masks(*size, dtype=dtype) if has else None for has, size in zip(is_masked, sizes, strict=True)]
     kept = [memory.masks(steps, count, width, dtype=torch.bool) if zoned else None for _ in range(2)]
     shapes = [(count, steps, 4 * width), (count, width), (count, width), (4 * width, width)]
     differentiated(memory, run, shapes, [dtype, dtype, torch.float32, dtype], *masks, *kept)
@@ -115,6 +112,6 @@ def ruled_lstm(memory: Memory) -> None:
 
 CASES = {
     "lstm": partial(lstm, flipped=True),
-    "lstm of one weight": partial(lstm, flipped=False),
-    "ruled_lstm": ruled_lstm,
+    "shared_lstm": partial(lstm, flipped=False),
+    "masked_lstm": masked_lstm,
 }

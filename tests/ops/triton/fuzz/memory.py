@@ -1,4 +1,4 @@
-"""Tensors that lie in memory in drawn ways, amid numbers that nobody may read or write."""
+"""Tensors with drawn memory layouts, amid numbers that no kernel may read or overwrite."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,28 +12,28 @@ from flipout.backend import using
 from tests.ops.triton.kernels import DEVICE
 from tests.poison import poisoned, worst
 
-# compute-sanitizer sees where an allocation ends; each tensor then has one of its own, and nothing around it.
+# compute-sanitizer sees where an allocation ends. Each tensor then has its own allocation, with nothing around it.
 _ROOM = 0 if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") else 1024
 _LAYOUTS = ("rows", "rows", "rows", "channels last", "channels last", "any order", "gaps", "padded", "expanded")
 CHANNELS = ("channels last",) * 9 + _LAYOUTS
-# Of the largest number, by dtype: far above what rounds, far below what a wrong place gives.
+# Tolerance by dtype, relative to the largest number: far above rounding, far below the error of a wrong place.
 NEAR = {torch.float64: 1e-11, torch.float32: 2.0**-15, torch.float16: 2.0**-6, torch.bfloat16: 2.0**-4}
 FLOATS = st.sampled_from(list(NEAR))
 NARROW = st.sampled_from([torch.float32, torch.bfloat16, torch.float16])
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
-Made = Sequence[Tensor | None]
+Results = Sequence[Tensor | None]
 
 
 class _Placed(NamedTuple):
     buffer: Tensor
-    inside: Tensor  # where in the buffer the tensor lies
+    is_inside: Tensor  # where in the buffer the tensor lies
     tensor: Tensor
-    before: Tensor | None  # of an input that stays as it is
+    before: Tensor | None  # a copy of the tensor, if it may not change
 
 
 class Memory:
-    """The inputs of one call in drawn layouts, and how to compare what kernels and definitions make of them."""
+    """The inputs of one call in drawn layouts, and a comparison of kernel and definition on them."""
 
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
@@ -45,14 +45,18 @@ class Memory:
         *shape: int,
         dtype: torch.dtype,
         written: bool = False,
-        asked: bool = False,
+        may_be_negated: bool = False,
         layouts: Sequence[str] = _LAYOUTS,
     ) -> Tensor:
-        """Normal numbers; `written` if a kernel may write to them. What a kernel is `asked` about may have torch's
-        negative bit, as the imaginary part of a conjugate does; all else comes out of operations, without it."""
+        """Draw normal numbers. With `written`, a kernel may write to them.
+
+        An input that is passed to `fits` `may_be_negated`: it may have torch's negative bit, as the imaginary part of a
+        conjugate does. All other tensors are results of operations, which do not have it.
+        """
         values = torch.randn(shape, generator=self._generator, dtype=torch.float64).to(dtype)
-        made = self._put(values, written, layouts)
-        return torch._neg_view(made) if asked and self.draw(st.sampled_from([False] * 7 + [True])) else made
+        tensor = self._put(values, written, layouts)
+        is_negated = may_be_negated and self.draw(st.sampled_from([False] * 7 + [True]))
+        return torch._neg_view(tensor) if is_negated else tensor
 
     def signs(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return self._put(1 - 2 * torch.randint(2, shape, generator=self._generator).to(dtype), False)
@@ -63,26 +67,30 @@ class Memory:
     def seeds(self, *shape: int) -> Tensor:
         return self._put(torch.randint(-(2**63), 2**63 - 1, shape, generator=self._generator), False)
 
-    def compare(self, make: Callable[..., Made], *inputs: Tensor | None, near: float = 0.0, rtol: float = 0.0) -> None:
-        """What the definition makes of copies on a CPU is what `make` makes of the inputs where kernels may serve.
-        `near` is a share of the largest number."""
-        copies = [None if one is None else _copied(one) for one in inputs]
+    def compare(
+        self, make: Callable[..., Results], *inputs: Tensor | None, near: float = 0.0, rtol: float = 0.0
+    ) -> None:
+        """Compare `make` of the inputs, where kernels may serve, with the definition on copies on a CPU.
+
+        `near` is an absolute tolerance relative to the largest number. Without it, results must be equal to the bit.
+        """
+        copies = [None if tensor is None else _copied(tensor) for tensor in inputs]
         with using("eager"):
             expected = make(*copies)
         with using("triton"), poisoned(self._around):
-            made = make(*inputs)
-        for own, truth in zip(made, expected, strict=True):
-            assert (own is None) == (truth is None)
-            if own is None or truth is None:
+            results = make(*inputs)
+        for actual, truth in zip(results, expected, strict=True):
+            assert (actual is None) == (truth is None)
+            if actual is None or truth is None:
                 continue
-            own, truth = own.detach().cpu(), truth.detach()
-            assert own.dtype == truth.dtype
+            actual, truth = actual.detach().cpu(), truth.detach()
+            assert actual.dtype == truth.dtype
             if not near:
-                assert own.shape == truth.shape
-                assert torch.equal(own, truth)
+                assert actual.shape == truth.shape
+                assert torch.equal(actual, truth)
                 continue
             size = max(1.0, float(truth.abs().max())) if truth.numel() else 1.0
-            torch.testing.assert_close(own.double(), truth.double(), rtol=rtol, atol=near * size)
+            torch.testing.assert_close(actual.double(), truth.double(), rtol=rtol, atol=near * size)
         self._check()
 
     def _put(self, values: Tensor, written: bool, layouts: Sequence[str] = _LAYOUTS) -> Tensor:
@@ -99,23 +107,24 @@ class Memory:
             order = [0, *order[2:], 1]
         elif layout == "any order":
             order = self.draw(st.permutations(order))
-        strides, at, open_end = [0] * len(order), 2 if layout == "gaps" else 1, layout == "padded"
+        strides, stride, is_padded = [0] * len(order), 2 if layout == "gaps" else 1, layout == "padded"
         for dim in reversed(order):
             size = values.shape[dim]
-            if size == 1:  # whose stride means nothing
-                strides[dim] = self.draw(st.sampled_from([at, 0, 1, 3]))
+            if size == 1:  # its stride is never used, so it may be anything
+                strides[dim] = self.draw(st.sampled_from([stride, 0, 1, 3]))
                 continue
-            strides[dim], at = at, at * max(size, 1)
-            at, open_end = (at + 3, False) if open_end else (at, open_end)
+            strides[dim], stride = stride, stride * max(size, 1)
+            if is_padded:
+                stride, is_padded = stride + 3, False
         if layout == "expanded" and order and values.numel():
             dim = self.draw(st.sampled_from(order))
             strides[dim], values = 0, values.narrow(dim, 0, 1).expand(values.shape)
         return strides, values
 
     def _laid(self, values: Tensor, strides: Sequence[int], offset: int, extent: int, keep: bool) -> Tensor:
-        """The values in the middle of a buffer of their own."""
+        """Put the values into the middle of a new buffer."""
         buffer = torch.full((offset + extent + _ROOM,), worst(values.dtype), dtype=values.dtype, device=DEVICE)
-        inside = torch.zeros(len(buffer), dtype=torch.bool, device=DEVICE)
+        is_inside = torch.zeros(len(buffer), dtype=torch.bool, device=DEVICE)
         if values.numel():
             place = sum(
                 (
@@ -125,24 +134,24 @@ class Memory:
                 torch.tensor(offset),
             )
             places = place.expand(values.shape).flatten().to(DEVICE)
-            buffer[places], inside[places] = values.flatten().to(DEVICE), True
+            buffer[places], is_inside[places] = values.flatten().to(DEVICE), True
         tensor = buffer.as_strided(values.shape, strides, offset)
-        self._placed.append(_Placed(buffer, inside, tensor, tensor.clone() if keep else None))
+        self._placed.append(_Placed(buffer, is_inside, tensor, tensor.clone() if keep else None))
         return tensor
 
     def _around(self, empty: Tensor) -> Tensor:
-        """What a kernel's launch asks for, likewise."""
+        """Do likewise with memory that a launch allocates."""
         if empty.device.type != DEVICE.type or not empty.numel():
             return empty
         extent = 1 + sum((size - 1) * stride for size, stride in zip(empty.shape, empty.stride(), strict=True))
         return self._laid(empty.cpu(), empty.stride(), _ROOM, extent, keep=False)
 
     def _check(self) -> None:
-        for buffer, inside, tensor, before in self._placed:
-            spoilt = buffer.float().isnan() if buffer.is_floating_point() else buffer == worst(buffer.dtype)
-            untouched = spoilt | inside
-            assert untouched.all(), f"written to the surroundings of {tuple(tensor.shape)}, {tensor.stride()}"
-            assert before is None or torch.equal(tensor, before), f"written to an input of {tuple(tensor.shape)}"
+        for buffer, is_inside, tensor, before in self._placed:
+            is_poison = buffer.float().isnan() if buffer.is_floating_point() else buffer == worst(buffer.dtype)
+            shape = tuple(tensor.shape)
+            assert (is_poison | is_inside).all(), f"wrote around a tensor of {shape} with strides {tensor.stride()}"
+            assert before is None or torch.equal(tensor, before), f"wrote to an input of {shape}"
 
 
 def _copied(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Kernels of bits and noise, on drawn seeds and shapes."""
+"""Cases for the kernels of signs and noise, on drawn seeds and shapes."""
 
 import torch
 from hypothesis import strategies as st
@@ -16,18 +16,18 @@ SIZES = st.sampled_from([0, 1, 2, 3, 31, 32, 33, 64, 65, 128, 129, 200])
 FIRSTS = st.sampled_from([0, 5, 2**31])
 SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 5, 8, 33]), max_size=3).map(tuple)
 STARTS = st.sampled_from([(), (), (1,), (3,), (2, 3), (0,)])
-SEEDS = st.sampled_from([(), (), (3,)])  # several: a batch of vmap
+SEEDS = st.sampled_from([(), (), (3,)])  # several are a batch for vmap
 
 
 def signs(memory: Memory) -> None:
     draw = memory.draw
     over = [(dim, draw(SIZES)) for dim in range(draw(st.integers(1, 2)))]
-    first, count, some = draw(FIRSTS), draw(st.integers(0, 5)), draw(st.sampled_from([None, 2]))
+    first, count, chunk = draw(FIRSTS), draw(st.integers(0, 5)), draw(st.sampled_from([None, 2]))
     dtype, masks = draw(FLOATS), draw(st.booleans())
 
     def make(seed: Tensor) -> list[Tensor]:
-        pieces = drawn_signs(seed, KEY, over, first, count, dtype, masks, some)
-        return [made for piece in pieces for made in piece]
+        chunks = drawn_signs(seed, KEY, over, first, count, dtype, masks, chunk)
+        return [tensor for tensors in chunks for tensor in tensors]
 
     memory.compare(lambda seeds: torch.vmap(make)(seeds) if seeds.dim() else make(seeds), memory.seeds(*draw(SEEDS)))
 
@@ -61,24 +61,24 @@ def sign(memory: Memory) -> None:
 
 
 def scaled_noise(memory: Memory) -> None:
-    """A spread that is one number, one for each weight or for each weight of each base; or the source of one. The
-    noise, and the gradient of the spread."""
+    """Noise and the gradient of its spread, which is one number, one for each weight, or one for each weight of each
+    base; or the source of a spread."""
     draw = memory.draw
-    shape, of, rounded, dtype = draw(SHAPES), draw(STARTS), draw(FLOATS), draw(FLOATS)
+    shape, bases, rounded, dtype = draw(SHAPES), draw(STARTS), draw(FLOATS), draw(FLOATS)
     softplus = rounded != torch.float64 and draw(st.booleans())
     distribution = Gaussian(0.3) if softplus or draw(st.booleans()) else Rademacher(0.3)
-    origin = Origin(KEY, NOISE, 3, 1) if of == () and draw(st.booleans()) else None
+    origin = Origin(KEY, NOISE, 3, 1) if bases == () and draw(st.booleans()) else None
     scaled = Scaled(distribution, shape, rounded, origin, softplus)
-    size = shape if softplus else draw(st.sampled_from([shape, (), (*of, *shape)]))
+    size = shape if softplus else draw(st.sampled_from([shape, (), (*bases, *shape)]))
 
     @torch.no_grad()
-    def make(given: Tensor, grad: Tensor, start: Tensor) -> list[Tensor]:
-        delta = sample(scaled, given, start, dtype)
-        return [delta, scaled.gradient(grad, start, given if softplus else None, given.shape)]
+    def make(spread: Tensor, grad: Tensor, start: Tensor) -> list[Tensor]:
+        delta = sample(scaled, spread, start, dtype)
+        return [delta, scaled.gradient(grad, start, spread if softplus else None, spread.shape)]
 
-    given, grad = memory.numbers(*size, dtype=rounded), memory.numbers(*of, *shape, dtype=dtype)
+    spread, grad = memory.numbers(*size, dtype=rounded), memory.numbers(*bases, *shape, dtype=dtype)
     coarser = max(NEAR[rounded], NEAR[dtype])
-    memory.compare(make, given, grad, memory.seeds(*of), near=4 * coarser)
+    memory.compare(make, spread, grad, memory.seeds(*bases), near=4 * coarser)
 
 
 CASES = {

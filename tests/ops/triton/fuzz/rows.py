@@ -1,4 +1,4 @@
-"""Kernels that flip, add to, sum or round rows of features, on drawn tensors."""
+"""Cases for the kernels that flip, add to, sum or round rows of features, on drawn tensors."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,9 +27,11 @@ FEATURES = st.sampled_from([1, 1, 2, 3, 7, 33, 128, 130])
 HALF = st.sampled_from([torch.bfloat16, torch.float16])
 
 
-def shaped(memory: Memory, count: int, rows: int) -> tuple[tuple[int, ...], int, dict[str, Any]]:
-    """A shape of `rows` rows for each of the examples, the dimension of its features, and options of such numbers.
-    Features come last, or are the channels of up to 3 other dimensions."""
+def draw_shape(memory: Memory, count: int, rows: int) -> tuple[tuple[int, ...], int, dict[str, Any]]:
+    """Draw a shape with `rows` rows for each example. Return it, the dimension of its features, and layout options.
+
+    Features come last, or are channels in front of up to 3 other dimensions.
+    """
     draw = memory.draw
     if draw(st.integers(0, 2)) == 0:
         more = draw(st.sampled_from([(), (), (1,), (4,), (2, 3), (0,)]))
@@ -38,15 +40,15 @@ def shaped(memory: Memory, count: int, rows: int) -> tuple[tuple[int, ...], int,
     return (count * rows, draw(st.sampled_from([4, 1, 3, 9])), *places), 1, {"layouts": CHANNELS}
 
 
-def whose(memory: Memory, count: int) -> Signs:
+def draw_signs(memory: Memory, count: int) -> Signs:
     return Signs(KEY, memory.draw(FIRSTS), count, memory.draw(st.booleans()))
 
 
 def flips(memory: Memory) -> None:
-    """flip(x), y + flip(p), and flip(x) with the sum of x; y and p may lie in memory in other ways than x."""
+    """flip(x), y + flip(p), and flip(x) with the sum of x, where y and p may have other layouts than x."""
     draw, count = memory.draw, memory.draw(st.integers(1, 4))
-    shape, dim, options = shaped(memory, count, draw(st.integers(1, 3)))
-    dtype, over, signs = draw(FLOATS), draw(st.integers(0, 1)), whose(memory, count)
+    shape, dim, options = draw_shape(memory, count, draw(st.integers(1, 3)))
+    dtype, over, signs = draw(FLOATS), draw(st.integers(0, 1)), draw_signs(memory, count)
     if draw(st.sampled_from([False] * 7 + [True])):
         signs = Signs(KEY, signs.first, count, signs.antithetic, Part(2, shape[dim], shape[dim] + 3))
 
@@ -56,17 +58,22 @@ def flips(memory: Memory) -> None:
             flip_drawn, add_flipped, flip_and_sum = kernels
             flipped, added = flip_drawn(x, signs, seed, over, dim), add_flipped(y, p, signs, seed, over, dim)
             return [flipped, added, *flip_and_sum(x, signs, seed, over, dim)]
-        (made,) = signs.over([(over, shape[dim])], seed, dtype)
-        flipped = flip(x, made, dim)
-        return [flipped, y + flip(p, made, dim), flipped, x.movedim(dim, -1).flatten(0, -2).double().sum(0).to(dtype)]
+        (factors,) = signs.over([(over, shape[dim])], seed, dtype)
+        flipped = flip(x, factors, dim)
+        return [
+            flipped,
+            y + flip(p, factors, dim),
+            flipped,
+            x.movedim(dim, -1).flatten(0, -2).double().sum(0).to(dtype),
+        ]
 
-    x = memory.numbers(*shape, dtype=dtype, asked=True, **options)
+    x = memory.numbers(*shape, dtype=dtype, may_be_negated=True, **options)
     y, p = (memory.numbers(*shape, dtype=dtype, written=written, **options) for written in (True, False))
     memory.compare(make, x, y, p, memory.seeds(), near=NEAR[dtype])
 
 
 def sum_rows(memory: Memory) -> None:
-    shape, dim, options = shaped(memory, memory.draw(st.sampled_from([40, 5, 1, 0])), 1)
+    shape, dim, options = draw_shape(memory, memory.draw(st.sampled_from([40, 5, 1, 0])), 1)
     dtype = memory.draw(FLOATS)
 
     def make(x: Tensor) -> list[Tensor]:
@@ -74,88 +81,89 @@ def sum_rows(memory: Memory) -> None:
         wide = x.movedim(dim, -1).flatten(0, -2)
         return [wide.double().sum(0).to(x.dtype) if kernel is None else kernel(x, dim)]
 
-    memory.compare(make, memory.numbers(*shape, dtype=dtype, asked=True, **options), near=NEAR[dtype])
+    memory.compare(make, memory.numbers(*shape, dtype=dtype, may_be_negated=True, **options), near=NEAR[dtype])
 
 
-def population(
+def perturbations(
     memory: Memory, count: int, rows: int, dtype: torch.dtype, distribution: Distribution, group: int | None = None
 ) -> Callable[[Tensor, Tensor, Tensor], Perturbation]:
-    """Of a Parameter, a spread and a seed: what `count` examples of `rows` rows each see."""
+    """Return a function of a Parameter, its spread and a seed that perturbs it for `count` examples of `rows` rows."""
     draw, first = memory.draw, memory.draw(FIRSTS)
     antithetic = draw(st.booleans())
 
-    def seen(parameter: Tensor, spread: Tensor, seed: Tensor) -> Perturbation:
+    def perturb(parameter: Tensor, spread: Tensor, seed: Tensor) -> Perturbation:
         held = Draw(seed, first=first, rows=rows, group=group, antithetic=antithetic)
         return Perturbation(parameter, spread.abs(), distribution, held, KEY, first, count, dtype)
 
-    return seen
+    return perturb
 
 
 def add_vector(memory: Memory, flipout: bool) -> None:
-    """A bias of every example, over any dimension; y is changed in place."""
+    """A bias for each example, over any dimension, added to y in place."""
     draw, count, rows = memory.draw, memory.draw(st.integers(1, 5)), memory.draw(st.integers(1, 3))
-    (shape, dim, options), dtype = shaped(memory, count, rows), draw(FLOATS if flipout else NARROW | FLOATS)
-    if not flipout and draw(st.booleans()):  # rows alone have a kernel
+    (shape, dim, options), dtype = draw_shape(memory, count, rows), draw(FLOATS if flipout else NARROW | FLOATS)
+    if not flipout and draw(st.booleans()):  # the kernel admits matrices only
         shape, dim, options = (shape[0], shape[dim]), -1, {}
     group = draw(st.sampled_from([None, 1, 2, 3])) if flipout else None
     noise = Rademacher(0.3) if flipout and draw(st.booleans()) else Gaussian(0.3)
     scheme: Scheme = Flipout() if flipout else Independent()
-    seen = population(memory, count, rows, dtype, noise, group)
+    perturbed = perturbations(memory, count, rows, dtype, noise, group)
     size = draw(st.sampled_from([(), (), (shape[dim],)]))
 
     @torch.no_grad()
     def make(y: Tensor, bias: Tensor, spread: Tensor, seed: Tensor) -> list[Tensor]:
-        return [scheme.add_vector(y, seen(bias, spread, seed), dim)]
+        return [scheme.add_vector(y, perturbed(bias, spread, seed), dim)]
 
     y = memory.numbers(*shape, dtype=dtype, written=True, **options)
     bias, spread = memory.numbers(shape[dim], dtype=dtype), memory.numbers(*size, dtype=dtype)
     memory.compare(make, y, bias, spread, memory.seeds(), near=4 * NEAR[dtype])
 
 
-def put_factored(memory: Memory) -> None:
+def add_rank_one(memory: Memory) -> None:
     draw, count, rows = memory.draw, memory.draw(st.integers(1, 5)), memory.draw(st.integers(1, 3))
     dtype, fan_in, fan_out = draw(FLOATS), draw(FEATURES), draw(st.sampled_from([0, 1, 2, 7, 33]))
     more = draw(st.sampled_from([(), (), (), (2,)]))
-    seen = population(memory, count, rows, dtype, Gaussian(0.3))
+    perturbed = perturbations(memory, count, rows, dtype, Gaussian(0.3))
 
     @torch.no_grad()
     def make(x: Tensor, bias: Tensor | None, weight: Tensor, spread: Tensor, seed: Tensor) -> list[Tensor]:
-        return [LowRank(1).product(Linear(fan_in, fan_out), x, bias, seen(weight, spread, seed))]
+        return [LowRank(1).product(Linear(fan_in, fan_out), x, bias, perturbed(weight, spread, seed))]
 
-    x = memory.numbers(count * rows, *more, fan_in, dtype=dtype, asked=True)
+    x = memory.numbers(count * rows, *more, fan_in, dtype=dtype, may_be_negated=True)
     weight = memory.numbers(fan_out, fan_in, dtype=dtype)
     bias = memory.numbers(fan_out, dtype=dtype) if draw(st.booleans()) else None
     memory.compare(make, x, bias, weight, memory.numbers(dtype=dtype), memory.seeds(), near=4 * NEAR[dtype])
 
 
 def quantised(memory: Memory) -> None:
-    """What a device is asked: the interpreter is never admitted, since it rounds to FP8 in a way of its own."""
+    """Ask for a device's kernel: its `fits` never admits the interpreter, which rounds to FP8 differently."""
     draw, count = memory.draw, memory.draw(st.integers(1, 5))
     rows, features, dtype = draw(st.integers(1, 3)), draw(FEATURES), draw(HALF)
-    signs, over = whose(memory, count) if draw(st.booleans()) else None, draw(st.integers(0, 1))
+    signs, over = draw_signs(memory, count) if draw(st.booleans()) else None, draw(st.integers(0, 1))
     sides = draw(st.sampled_from([(True, True), (True, False), (False, True)]))
 
     def make(x: Tensor, seed: Tensor) -> list[Tensor | None]:
         scale = scale_of(x)
-        made = quantise(x, scale, None if signs is None else Whose(signs, seed, over), *sides)
-        return [scale, *(None if side is None else side.float() * scale for side in (made.straight, made.turned))]
+        rounded = quantise(x, scale, None if signs is None else Whose(signs, seed, over), *sides)
+        pair = (rounded.straight, rounded.turned)
+        return [scale, *(None if side is None else side.float() * scale for side in pair)]
 
-    x, seed = memory.numbers(count * rows, features, dtype=dtype, asked=True), memory.seeds()
+    x, seed = memory.numbers(count * rows, features, dtype=dtype, may_be_negated=True), memory.seeds()
     with pytest.MonkeyPatch.context() as patch:
         if DEVICE.type == "cpu":
-            kernels = import_module("flipout.ops.triton.quantise")
+            kernels = import_module("flipout.ops.triton.fp8")
             patch.setattr(kernels, "INTERPRETED", False)
             patch.setattr(kernels, "capability", lambda device: (9, 0))
-        # To a neighbour; and the interpreter without the carry into a power of two.
+        # To a neighbour; the interpreter also lacks the carry into a power of two.
         memory.compare(make, x, seed, near=2.0**-8, rtol=0.5 if DEVICE.type == "cpu" else 0.125)
 
 
 CASES = {
     "flips": flips,
     "sum_rows": sum_rows,
-    "add_vectors": partial(add_vector, flipout=True),
+    "add_flipped_vectors": partial(add_vector, flipout=True),
     "add_normals": partial(add_vector, flipout=False),
-    "put_factored": put_factored,
+    "add_rank_one": add_rank_one,
     "quantise": quantised,
     "largest": quantised,
 }

@@ -1,4 +1,4 @@
-"""Flipout with several bases, its noise made in registers: what the definition computes."""
+"""Flipout with several bases, whose noise is made in registers, computes what the definition computes."""
 
 import copy
 
@@ -15,7 +15,7 @@ from tests.ops.triton.populations import assert_forward, assert_within_twice
 pytestmark = MARKS
 BACKENDS: tuple[Backend, Backend] = ("triton", "eager")
 HALF = [torch.bfloat16, torch.float16]
-# On a GPU only blocks that are full are worth a kernel.
+# A GPU is admitted only for full blocks.
 FAN_IN, FAN_OUT = (70, 6) if DEVICE.type == "cpu" else (130, 140)
 
 
@@ -25,15 +25,17 @@ def network() -> nn.Module:
 
 
 def sums(model: nn.Module, fitness: Tensor, dtype: torch.dtype, backend: Backend, **fields) -> Tensor:
-    own = copy.deepcopy(model).to(DEVICE, dtype)
-    with using(backend), hold(own, 7, **fields):
-        return next(made for parameter, made in weighted_sums(own, fitness) if parameter is own.weight).cpu()
+    """Return the weight's sum over the members, weighted by their fitness."""
+    clone = copy.deepcopy(model).to(DEVICE, dtype)
+    with using(backend), hold(clone, 7, **fields):
+        return next(total for parameter, total in weighted_sums(clone, fitness) if parameter is clone.weight).cpu()
 
 
-def served(dtype: torch.dtype, name: str = "put_grouped", shape: tuple[int, int] = (FAN_OUT, FAN_IN), share: int = 5):
+def is_served(dtype: torch.dtype, shape: tuple[int, int] = (FAN_OUT, FAN_IN), share: int = 5) -> bool:
     with using("triton"):
         tensor = torch.empty(1, device=DEVICE)
-        return chosen(name, tensor, dtype, None, torch.Size(shape), share, required=False) is not None
+        kernel = chosen("add_grouped_product", tensor, dtype, None, torch.Size(shape), share, required=False)
+        return kernel is not None
 
 
 FIELDS = [
@@ -47,42 +49,42 @@ FIELDS = [
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 @pytest.mark.parametrize("dtype", HALF, ids=str)
-def test_half_precision_is_as_exact_as_the_definition(dtype: torch.dtype, fields: dict) -> None:
-    assert served(dtype)
+def test_half_precision_has_at_most_twice_the_error_of_the_definition(dtype: torch.dtype, fields: dict) -> None:
+    assert is_served(dtype)
     model, x, fitness = network(), torch.randn(48, FAN_IN), torch.randn(48).double()
     assert_forward(model, x, dtype, **fields)
     fields = {key: value for key, value in fields.items() if key != "rows"}
-    made, eager = (sums(model, fitness, dtype, backend, **fields).double() for backend in BACKENDS)
-    assert_within_twice(made, eager, sums(model, fitness, torch.float64, "eager", **fields))
+    actual, eager = (sums(model, fitness, dtype, backend, **fields).double() for backend in BACKENDS)
+    assert_within_twice(actual, eager, sums(model, fitness, torch.float64, "eager", **fields))
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="single precision is left to cuBLAS")
 def test_single_precision_in_the_interpreter(fields: dict) -> None:
-    assert served(torch.float32)
+    assert is_served(torch.float32)
     model, x, fitness = network(), torch.randn(48, FAN_IN), torch.randn(48).double()
     assert_forward(model, x, torch.float32, **fields)
     fields = {key: value for key, value in fields.items() if key != "rows"}
-    made, expected = (sums(model, fitness, torch.float32, how, **fields) for how in BACKENDS)
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+    actual, expected = (sums(model, fitness, torch.float32, backend, **fields) for backend in BACKENDS)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_sums_over_parts_of_the_bases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flipout.ops.triton.groups._BLOCKS", 9)
+def test_sums_that_are_split_over_the_bases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flipout.ops.triton.grouped_noise._PROGRAMS", 9)
     model, fitness = network(), torch.randn(48).double()
     dtype = torch.float32 if DEVICE.type == "cpu" else torch.bfloat16
-    made, expected = (sums(model, fitness, dtype, how, group=5) for how in BACKENDS)
-    torch.testing.assert_close(made, expected, rtol=1e-2, atol=1e-5 if dtype == torch.float32 else 5e-2)
+    actual, expected = (sums(model, fitness, dtype, backend, group=5) for backend in BACKENDS)
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-5 if dtype == torch.float32 else 5e-2)
 
 
-def test_what_has_no_kernel_falls_back_also_where_kernels_are_requested() -> None:
-    assert not served(torch.float64)
-    assert not served(torch.bfloat16, shape=(FAN_OUT + 1, FAN_IN))
-    assert not served(torch.bfloat16, share=200)
+def test_what_no_kernel_serves_falls_back_even_if_kernels_are_requested() -> None:
+    assert not is_served(torch.float64)
+    assert not is_served(torch.bfloat16, shape=(FAN_OUT + 1, FAN_IN))
+    assert not is_served(torch.bfloat16, share=200)
     assert_forward(network(), torch.randn(12, FAN_IN), torch.float64, group=5)
 
 
-def test_no_fitness_at_all() -> None:
+def test_a_fitness_of_zero_everywhere() -> None:
     dtype = torch.bfloat16
     assert torch.equal(
         sums(network(), torch.zeros(15).double(), dtype, "triton", group=5), torch.zeros(FAN_OUT, FAN_IN)

@@ -1,4 +1,4 @@
-"""Numbers in FP8 by kernels: those of the definition, straight and turned, under signs or without."""
+"""FP8 by kernels is FP8 by the definition: straight and transposed, with signs and without."""
 
 from importlib import import_module
 
@@ -13,7 +13,7 @@ from flipout.perturbation import Signs
 from flipout.schemes.quantised import FP8, Whose, quantise, scale_of
 from tests.ops.triton.kernels import DEVICE, MARKS
 
-kernels = import_module("flipout.ops.triton.quantise")
+kernels = import_module("flipout.ops.triton.fp8")
 pytestmark = MARKS
 HALF = (torch.bfloat16, torch.float16)
 
@@ -25,24 +25,26 @@ def numbers(*shape: int, dtype: torch.dtype) -> Tensor:
 
 def assert_quantised(x: Tensor, whose: Whose | None) -> None:
     scale = kernels.largest(x) / torch.finfo(FP8).max
-    made, turned = kernels.quantise(x, scale, whose, True, True)
+    straight, turned = kernels.quantise(x, scale, whose, True, True)
     assert turned.is_contiguous()
-    assert torch.equal(turned.view(torch.uint8), made.T.contiguous().view(torch.uint8))
-    for straight in (True, False):
-        alone = kernels.quantise(x, scale, whose, straight, not straight)
-        assert alone[int(straight)] is None
-        assert torch.equal(alone[int(not straight)].view(torch.uint8), (made if straight else turned).view(torch.uint8))
+    assert torch.equal(turned.view(torch.uint8), straight.T.contiguous().view(torch.uint8))
+    only_straight, nothing = kernels.quantise(x, scale, whose, True, False)
+    assert nothing is None
+    assert torch.equal(only_straight.view(torch.uint8), straight.view(torch.uint8))
+    nothing, only_turned = kernels.quantise(x, scale, whose, False, True)
+    assert nothing is None
+    assert torch.equal(only_turned.view(torch.uint8), turned.view(torch.uint8))
     with using("eager"):
         assert torch.equal(scale, scale_of(x))
         expected = quantise(x, scale, whose, True, False).straight
     assert expected is not None
-    own, truth = made.float(), expected.float()
+    actual, truth = straight.float(), expected.float()
     if DEVICE.type == "cuda":
-        assert torch.equal(own, truth)
-    else:  # The interpreter rounds in a way of its own: to a neighbour, and without the carry into a power of two.
+        assert torch.equal(actual, truth)
+    else:  # the interpreter rounds differently: to a neighbour, and without the carry into a power of two
         share = torch.where(truth.frexp().mantissa.abs() == 0.5, 0.5, 0.125)
-        assert ((own - truth).abs() <= (truth.abs() * share).clamp_min(2.0**-9)).all()
-        assert (own.sign() * truth.sign() >= 0).all()
+        assert ((actual - truth).abs() <= (truth.abs() * share).clamp_min(2.0**-9)).all()
+        assert (actual.sign() * truth.sign() >= 0).all()
 
 
 @given(
@@ -68,7 +70,7 @@ def test_any_shape_without_signs(rows: int, features: int, dtype: torch.dtype) -
 
 @pytest.mark.parametrize("size", [1, 2047, 2048, 2048 * 8 + 1, 40_000])
 @pytest.mark.parametrize("dtype", [*HALF, torch.float32], ids=str)
-def test_the_largest_of_what_is_finite(size: int, dtype: torch.dtype) -> None:
+def test_the_largest_finite_number(size: int, dtype: torch.dtype) -> None:
     x = numbers(size, dtype=dtype)
     assert kernels.largest(x) == x.float().abs().max()
     x[size // 2] = torch.nan
@@ -76,10 +78,10 @@ def test_the_largest_of_what_is_finite(size: int, dtype: torch.dtype) -> None:
     assert kernels.largest(x) == torch.where(x.isfinite(), x, 0).float().abs().max()
 
 
-@pytest.mark.skipif(DEVICE.type == "cpu", reason="no CUDA device here; in the interpreter these sizes take minutes")
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a CUDA device; the interpreter takes minutes for these sizes")
 @pytest.mark.parametrize("shape", [(8192, 4096), (4096, 4096), (1000, 1234)], ids=str)
 @pytest.mark.parametrize("dtype", HALF, ids=str)
-def test_real_sizes(shape: tuple[int, int], dtype: torch.dtype) -> None:
+def test_realistic_sizes(shape: tuple[int, int], dtype: torch.dtype) -> None:
     signs, seed = Signs(77, 0, shape[0], False), torch.tensor(5, device=DEVICE)
     assert_quantised(numbers(*shape, dtype=dtype), Whose(signs, seed, 1))
     assert_quantised(numbers(*shape, dtype=dtype), None)
