@@ -10,10 +10,13 @@ from torch.nn.utils.rnn import PackedSequence
 from ..draws.bits import transformed
 from ..errors import InvalidArgument, InvalidInput
 from ..ops import recurrent as ops
+from ..ops.base import Flipped
 from ..ops.linear import Linear
+from ..ops.lstm import FlippedLSTM, PlainWeight
+from ..ops.lstm_steps import Weight
 from ..ops.recurrent import Scan, State
 from ..ops.sequences import Sequences, check_shapes, traverse
-from ..schemes import Shared
+from ..schemes import Flipout, Shared
 from .base import Perturbed
 from .perturbations import Perturbations
 
@@ -148,6 +151,10 @@ class _Directions:
 
     def __call__(self, x: Tensor, suffix: str, state: State, reverse: bool, alive: Tensor | None):
         rows, width = self.cell.gates * self.layer.hidden_size, state[0].shape[-1]
+        if not self.layer.proj_size and ops.takes_input(self.cell, x, alive):
+            made = self._at_once(x, suffix, state, reverse)
+            if made is not None:
+                return made
         op, biases = Linear(x.shape[-1], rows), [f"bias_hh{suffix}"]
         if self.cell.adds:  # one bias then does for both
             gates = self.noise.product(op, x, f"weight_ih{suffix}", None)
@@ -159,6 +166,37 @@ class _Directions:
         if self.layer.proj_size:
             project = self.noise.bound(Linear(self.layer.hidden_size, width), f"weight_hr{suffix}")
         return Scan(self.cell, product, project, reverse)(gates, state, alive)
+
+    def _at_once(self, x: Tensor, suffix: str, state: State, reverse: bool) -> tuple[Tensor, State] | None:
+        """All steps with the input's product, where their backward pass is written out."""
+        biases = [f"{name}{suffix}" for name in ("bias_ih", "bias_hh")] if self.layer.bias else []
+        if f"weight_hh{suffix}" not in self.noise or any(name in self.noise for name in biases):
+            return None
+        inputs, recurrent = (self._flipped(f"{name}{suffix}", len(x)) for name in ("weight_ih", "weight_hh"))
+        if inputs is None or recurrent is None:
+            return None
+        bias = torch.add(*(getattr(self.layer, name).to(self.noise.dtype) for name in biases)) if biases else None
+        y, *last = FlippedLSTM.apply(x, *state, *inputs, *recurrent, bias, reverse)  # pyright: ignore[reportGeneralTypeIssues]
+        return y, tuple(last)
+
+    def _flipped(self, name: str, rows: int) -> Weight | PlainWeight | None:
+        """A weight with one ΔŴ for all sequences, or without noise."""
+        noise, made, scheme = self.noise, self.noise.made, self.noise.scheme
+        if name not in noise:
+            return PlainWeight(getattr(self.layer, name).to(noise.dtype))
+        if not isinstance(scheme, Flipout) or scheme.perturbation_dtype is not None or noise.draw.formed is not None:
+            return None
+        if made is not None and not scheme.reuse_signs:
+            key = noise.keys[name]
+            r, s = made.signs.get((key, 0)), made.signs.get((key, 1))
+            p = noise.matrix(name)
+            if r is not None and s is not None and (r.shape[1], s.shape[1]) == p.parameter.shape and len(r) == rows:
+                return Weight(p.mean, p.delta(made.base), -r if p.draw.antithetic else r, s)
+        out, inputs = getattr(self.layer, name).shape
+        p = noise.bound(Linear(inputs, out), name)
+        if not isinstance(p, Flipped) or p.lifted is not p.op or len(p.r) != rows:
+            return None
+        return Weight(p.mean, p.delta, p.r, p.s)
 
 
 class LSTM(Recurrent, nn.LSTM):

@@ -11,10 +11,11 @@ from torch import Tensor
 from .. import backend
 from ..draws.bits import transformed
 from .base import Flipped, Straight
-from .lstm import FlippedLSTM
+from .lstm import NO_WEIGHT, FlippedLSTM
 
 Product = Callable[[Tensor], Tensor]
 State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM
+WRITTEN_OUT_FOR = (torch.float32,)  # double precision keeps the definition, which can be differentiated twice
 
 
 class Cell(ABC):
@@ -105,11 +106,23 @@ class Scan:
             return kernel and kernel(x, *state, own.weight, own.bias, self.reverse, *lengths)
         if not isinstance(own, Flipped) or own.lifted is not own.op or len(own.r) != len(x):
             return None
-        definition: Any = FlippedLSTM.apply if x.dtype == torch.float32 and alive is None else None
-        kernel = backend.chosen("lstm", x, x.dtype) or definition
-        return kernel and kernel(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse, *lengths)
+        kernel = backend.chosen("lstm", x, x.dtype)
+        if kernel is not None:
+            return kernel(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse, *lengths)
+        if x.dtype not in WRITTEN_OUT_FOR or alive is not None:
+            return None
+        weight = own.mean, own.delta, own.r, own.s
+        return FlippedLSTM.apply(x, *state, *NO_WEIGHT, *weight, own.bias, self.reverse)  # pyright: ignore[reportReturnType]
 
 
 def one_weight_kernel(x: Tensor, dtype: torch.dtype, sequences: int, rows: int) -> Callable[..., Any] | None:
     """For all steps of a plain LSTM whose sequences have one weight, of so many rows; there is cuDNN beside it."""
     return backend.chosen("lstm of one weight", x, dtype, sequences, rows, required=False)
+
+
+def takes_input(cell: Cell, x: Tensor, alive: Tensor | None) -> bool:
+    """Return True if `FlippedLSTM` serves this layer, from x (N, time, features) on: a plain LSTM in fp32 on a CPU."""
+    is_plain = cell == LSTM() and alive is None and type(x) is Tensor
+    if not is_plain or not x.is_cpu or x.dtype not in WRITTEN_OUT_FOR:
+        return False
+    return x.numel() > 0 and not (transformed() or backend.eager() or backend.asks_for_kernels())
