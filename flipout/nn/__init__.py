@@ -6,7 +6,8 @@ from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, Conv
 from .embedding import Embedding, EmbeddingBag
 from .linear import Linear
 from .norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
-from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from .recurrent import GRU, LSTM, RNN
+from .recurrent_cells import GRUCell, LSTMCell, RNNCell
 
 LAYERS: tuple[type[Perturbed], ...] = (
     Linear,

@@ -21,7 +21,7 @@ WRITTEN_OUT = (
     "The LSTM of flipout in single and half precision",
     "Use double precision, or run the forward pass inside `with flipout.backend.using('eager'):`",
 )
-RULED = "A regularised LSTM in single and half precision on a GPU", "Use double precision"
+REGULARIZED = "A regularised LSTM in single and half precision on a GPU", "Use double precision"
 NO_WEIGHT = (None,) * len(Weight._fields)
 
 

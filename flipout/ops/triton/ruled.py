@@ -14,7 +14,7 @@ from ...backend import register
 from ...batched import one_at_a_time
 from ..base import refuse_double_backward
 from ..linear import Linear
-from ..lstm import RULED
+from ..lstm import REGULARIZED
 from .base import INTERPRETED
 from .gates import sigmoid, tanh
 from .launch import launch
@@ -149,7 +149,7 @@ class RuledLSTM(torch.autograd.Function):
     @staticmethod
     @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_double_backward(*RULED)
+        refuse_double_backward(*REGULARIZED)
         first, c, weight, gates, made, cells, fed, h_mask, g_mask, c_mask, keep_h, keep_c = ctx.saved_tensors
         dy, dh, dc = grads
         steps, count, width = made.shape
