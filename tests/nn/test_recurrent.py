@@ -126,7 +126,7 @@ def test_torchs_own_code_runs_where_all_sequences_share_a_weight(
 
 
 def relative(made: Any, truth: Any) -> float:
-    """The largest error of a tensor, in the norm."""
+    """Return the largest relative error of a tensor, measured by its norm."""
     with torch.no_grad():
         return max(float((a.double() - b).norm() / b.norm()) for a, b in zip(made, truth, strict=True))
 
@@ -201,7 +201,7 @@ def test_autocast(kind: str, dtype: torch.dtype, scheme: Any) -> None:
 def test_a_backward_pass_that_is_written_out_is_that_of_the_loop(
     options: dict[str, Any], where: Any, calls: int, noise: Any, draw: Draws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In double precision, which has the definition otherwise; and only the calls that it serves."""
+    """Double precision normally runs the definition; here it runs `FlippedLSTM`, for the calls that this serves."""
     monkeypatch.setattr(recurrent, "WRITTEN_OUT_FOR", (torch.float64,))
     run, seen = lstm.run_forward, []
     monkeypatch.setattr(lstm, "run_forward", lambda *args: [seen.append(args), run(*args)])
@@ -312,7 +312,7 @@ def test_a_batch_without_sequences(dtype: torch.dtype) -> None:
 
 
 def test_a_backward_pass_that_is_written_out_refuses_to_be_differentiated() -> None:
-    """Also where the gradient it gets is a constant: torch's own check would let that pass, with wrong numbers."""
+    """Even if the gradient it receives is a constant, which torch's own check lets pass, with wrong numbers."""
     layer = flipout.perturb(nn.LSTM(3, 4), flipout.Gaussian(0.1), where="weight_hh*")
     x = torch.randn(5, 2, 3, requires_grad=True)
     with pytest.raises(errors.Unsupported, match="double precision"):

@@ -115,7 +115,7 @@ def test_gradients(kind: str) -> None:
 def test_weight_gradients_collected_over_the_steps_are_those_of_each_step(
     kind: str, options: dict[str, Any], packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a GPU."""
+    """One product for the weight gradient of all steps, as on a GPU."""
     lstm = make(kind, 3, 4, dtype=torch.float64, **options)
     batch = 0 if lstm.batch_first else 1
     x = torch.randn(4, 4, 3, dtype=torch.float64)

@@ -71,7 +71,7 @@ def test_dropout_between_layers_is_torchs(drawn: list[Tensor]) -> None:
 
 
 def test_the_mean_of_c_is_the_plain_one() -> None:
-    """Of one step: c is linear in the mask."""
+    """In one step, c is linear in the mask."""
     lstm = RecurrentDropoutLSTM(3, 4, p=0.25).double()
     x, h, c = (torch.randn(size).double().expand(1, 20_000, size).contiguous() for size in (3, 4, 4))
     with torch.no_grad():
