@@ -10,7 +10,8 @@ from .inputs import compute_dtype, rows_back, rows_first
 from .linear import Linear
 from .norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
 from .parameters import Perturbations
-from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from .recurrent import GRU, LSTM, RNN
+from .recurrent_cells import GRUCell, LSTMCell, RNNCell
 
 LAYERS: tuple[type[Perturbed], ...] = (
     Linear,

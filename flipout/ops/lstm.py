@@ -1,9 +1,11 @@
-"""The LSTM of flipout with its backward pass written out: two products a step each way, weight gradients at the end.
+"""The LSTM of flipout with its backward pass written out.
 
-It keeps the sequences of h, c and gates for backward, and computes what `recurrent.Scan` defines.
+It computes what `recurrent.Scan` defines: the product of the input for all steps at once, two products per step each
+way, and the weight gradients at the end.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,50 +13,50 @@ from torch import Tensor
 from .._batched_gradients import one_at_a_time
 from ..backend import without_autocast
 from .base import refuse_double_backward
+from .lstm_steps import Weight, run_backward, run_forward
+from .onednn import linear, outer_sum
 
-aten = torch.ops.aten
+# What cannot be differentiated twice, and what to do instead.
+WRITTEN_OUT = (
+    "The LSTM of flipout in single and half precision",
+    "Use double precision, or run the forward pass inside `with flipout.backend.using('eager'):`",
+)
+REGULARIZED = "A regularised LSTM in single and half precision on a GPU", "Use double precision"
+NO_WEIGHT = (None,) * len(Weight._fields)
+
+
+class PlainWeight(NamedTuple):
+    """A matrix without noise, with the fields of a `Weight`."""
+
+    mean: Tensor
+    delta: None = None
+    r: None = None
+    s: None = None
 
 
 class FlippedLSTM(torch.autograd.Function):
-    """W_ih x of all times (N, time, 4H), h, c, and W_hh as W̄, ΔŴ, biases, r, s → outputs (time, N, H), h, c."""
+    """All steps of one layer in one direction.
+
+    The arguments are x (N, time, features), h, c, the fields of the input's `Weight` or `PlainWeight`, those of the
+    recurrent `Weight`, the bias, and whether time runs backward. With `NO_WEIGHT` for the input, x is the product that
+    its weight would give, (N, time, 4H). The outputs are those of all steps (time, N, H), and the last h and c.
+
+    The backward pass needs x and the sequences of h, c and gates, which are kept.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        h: Tensor,
-        c: Tensor,
-        mean: Tensor,
-        delta: Tensor,
-        bias: Tensor | None,
-        r: Tensor,
-        s: Tensor,
-        reverse: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        steps, width = x.shape[1], h.shape[-1]
-        gates = x.new_empty(steps, *h.shape[:-1], 4 * width)
-        states, cells = (x.new_empty(steps + 1, *part.shape, dtype=part.dtype) for part in (h, c))
-        states[0], cells[0] = h, c
-        weights = torch.stack((mean, delta)).mT
-        pair, products = h.new_empty(2, *h.shape), gates.new_empty(2, *gates.shape[1:])
-        (plain, flipped), (straight, turned) = pair, products
-        inputs, hs, cs = x.unbind(1), states.unbind(0), cells.unbind(0)
-        for n, (t, own) in enumerate(zip(_order(steps, reverse), gates.unbind(0), strict=True)):
-            if bias is None:
-                own.copy_(inputs[t])
-            else:
-                torch.add(inputs[t], bias, out=own)
-            torch.mul(plain.copy_(hs[n]), s, out=flipped)
-            torch.bmm(pair, weights, out=products)
-            own.add_(straight).addcmul_(turned, r)
-            both, g, o = own.split((2 * width, width, width), -1)
-            i, f = both.sigmoid_().split(width, -1)
-            torch.mul(f, cs[n], out=cs[n + 1]).addcmul_(i, g.tanh_())
-            torch.mul(o.sigmoid_(), cs[n + 1].tanh(), out=hs[n + 1])
-        ctx.save_for_backward(states, cells, gates, mean, delta, r, s)
-        ctx.reverse, ctx.biased = reverse, bias is not None
-        y = states[1:].flip(0) if reverse else states[1:].clone()
-        return y, states[-1].clone(), cells[-1].clone()
+    def forward(ctx: Any, x: Tensor, h: Tensor, c: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+        of_input, of_state, (bias, reverse) = others[:4], others[4:8], others[8:]
+        is_product, x_by_time = of_input[0] is None, x.transpose(0, 1)
+        gates = _copied(x_by_time, bias) if is_product else _input_product(x_by_time, of_input, bias)
+        states, cells = (part.new_empty(len(gates) + 1, *part.shape) for part in (h, c))
+        first, last = (-1, 0) if reverse else (0, -1)
+        states[first], cells[first] = h, c
+        run_forward(gates, _around(states, reverse), _around(cells, reverse), Weight(*of_state), reverse)
+        ctx.save_for_backward(None if is_product else x, states, cells, gates, *of_input, *of_state)
+        ctx.reverse = reverse
+        outputs = _around(states, reverse)[1]
+        return outputs.clone(), states[last].clone(), cells[last].clone()
 
     @staticmethod
     @one_at_a_time
@@ -64,58 +66,58 @@ class FlippedLSTM(torch.autograd.Function):
             return FlippedLSTM._backward(ctx, *grads)
 
     @staticmethod
-    def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        states, cells, gates, mean, delta, r, s = ctx.saved_tensors
-        dy, dh, dc = grads
-        steps, width = len(gates), states.shape[-1]
-        weights = torch.stack((mean, delta))
-        pairs, products = gates.new_empty(2, *gates.shape), gates.new_empty(2, *states.shape[1:])
-        dgates, turned = pairs
-        slopes, through = _slopes(gates, cells)
-        order, forget = list(_order(steps, ctx.reverse)), gates.unflatten(-1, (4, width))[:, :, 1].unbind(0)
-        by_gate = zip(*(one.unflatten(-1, (4, width)).unbind(0) for one in (slopes, dgates)), strict=True)
-        every = list(zip(by_gate, dgates.unbind(0), turned.unbind(0), through.unbind(0), strict=True))
-        for n in reversed(range(steps)):
-            (slope, parts), own, flipped, on = every[n]
-            dh = dh + dy[order[n]]
-            dc = torch.addcmul(dc, dh, on)
-            torch.mul(slope[:, :3], dc.unsqueeze(1), out=parts[:, :3])
-            torch.mul(slope[:, 3], dh, out=parts[:, 3])
-            dc = dc * forget[n]
-            torch.mul(own, r, out=flipped)
-            torch.bmm(pairs[:, n], weights, out=products)
-            dh = torch.addcmul(products[0], products[1], s)
-        before, needs = states[:-1], ctx.needs_input_grad
-        dx = (dgates.flip(0) if ctx.reverse else dgates).transpose(0, 1)
-        dmean = _outer(dgates, before) if needs[3] else None
-        ddelta = _outer(turned, before * s) if needs[4] else None
-        dbias = dgates.sum((0, 1)) if ctx.biased and needs[5] else None
-        return dx, dh, dc, dmean, ddelta, dbias, None, None, None
+    def _backward(ctx: Any, dy: Tensor, dh: Tensor, dc: Tensor) -> tuple[Tensor | None, ...]:
+        x, states, cells, gates, *weights = ctx.saved_tensors
+        recurrent, before = Weight(*weights[4:]), _around(states, ctx.reverse)[0]
+        needs_x, needs_input, needs_recurrent, needs_bias = _needs(ctx.needs_input_grad)
+        dgates, dh, dc = torch.empty_like(gates), dh.resolve_neg().clone(), dc.resolve_neg().clone()
+        run_backward((dy, dh, dc), gates, _around(cells, ctx.reverse), dgates, recurrent, ctx.reverse)
+        dbias = dgates.sum((0, 1)) if needs_bias else None
+        dx, dinput = dgates, NO_WEIGHT[:2]
+        if x is None:
+            _, *drecurrent = _gradients(dgates.clone(), before, recurrent, False, needs_recurrent)
+        else:
+            _, *drecurrent = _gradients(dgates, before, recurrent, False, needs_recurrent)
+            dgates *= recurrent.r  # flipped twice, they are what they were
+            dx, *dinput = _gradients(dgates, x.transpose(0, 1), weights[:4], needs_x, needs_input)
+        dx = None if dx is None else dx.transpose(0, 1)
+        return dx, dh, dc, *dinput, None, None, *drecurrent, None, None, dbias, None
 
 
-# What cannot be differentiated twice, and what to do instead.
-WRITTEN_OUT = (
-    "The LSTM of flipout in single and half precision",
-    "Use double precision, or do the forward pass inside of `with flipout.backend.using('eager'):`",
-)
-RULED = "A regularised LSTM in single and half precision on a GPU", "Use double precision"
+def _needs(needs: tuple[bool, ...]) -> tuple[bool, tuple[bool, ...], tuple[bool, ...], bool]:
+    """Return which gradients are needed: of x, of W̄ and ΔŴ of the input, of those of the state, and of the bias."""
+    return needs[0], needs[3:5], needs[7:9], needs[11]
 
 
-def _slopes(gates: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
-    """For all steps at once: what dc (for o: dh) is multiplied with to give the gradients of the gates before their
-    activation, and how much of dh goes to dc."""
-    tanh, slopes = cells[1:].tanh(), torch.empty_like(gates)
-    (i, f, g, o), (si, sf, sg, so) = gates.chunk(4, -1), slopes.chunk(4, -1)
-    aten.sigmoid_backward(g, i, grad_input=si)
-    aten.sigmoid_backward(cells[:-1], f, grad_input=sf)
-    aten.tanh_backward(i, g, grad_input=sg)
-    aten.sigmoid_backward(tanh, o, grad_input=so)
-    return slopes, aten.tanh_backward(o, tanh)
+def _copied(product: Tensor, bias: Tensor | None) -> Tensor:
+    gates = torch.empty_like(product, memory_format=torch.contiguous_format)
+    return gates.copy_(product) if bias is None else torch.add(product, bias, out=gates)
 
 
-def _order(steps: int, reverse: bool) -> range:
-    return range(steps - 1, -1, -1) if reverse else range(steps)
+def _input_product(x: Tensor, weight: Sequence[Any], bias: Tensor | None) -> Tensor:
+    """Return (time, N, 4H) for x (time, N, features)."""
+    mean, delta, r, s = weight
+    product = linear(x, mean, bias)
+    if delta is None:
+        return product
+    return product.addcmul_(linear(x * s, delta), r)
 
 
-def _outer(grad: Tensor, x: Tensor) -> Tensor:
-    return grad.flatten(0, 1).T @ x.flatten(0, 1)
+def _gradients(
+    grad: Tensor, x: Tensor, weight: Sequence[Any], needs_x: bool, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of x, W̄ and ΔŴ, where needed. Flips `grad` in place to spare memory, if there is noise."""
+    mean, delta, r, s = weight
+    dx = linear(grad, mean.T) if needs_x else None
+    dmean = outer_sum(grad, x) if needs[0] else None
+    if delta is None:
+        return dx, dmean, None
+    grad *= r
+    if dx is not None:
+        dx.addcmul_(linear(grad, delta.T), s)
+    return dx, dmean, outer_sum(grad, x * s) if needs[1] else None
+
+
+def _around(sequence: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    """Return the states before and after every step, of a sequence with one state more than there are steps."""
+    return (sequence[1:], sequence[:-1]) if reverse else (sequence[:-1], sequence[1:])

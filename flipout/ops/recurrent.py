@@ -1,9 +1,9 @@
-"""Recurrent cells and the loop over time. The product with the hidden state is handed in, with its draw at hand."""
+"""Recurrent cells, and the loop over time. Products with the hidden state are handed in as functions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,25 +11,31 @@ from torch import Tensor
 from .. import backend
 from ..draws.bits import transformed
 from .base import Flipped, Straight
-from .lstm import FlippedLSTM
+from .lstm import NO_WEIGHT, FlippedLSTM
 
 Product = Callable[[Tensor], Tensor]
 State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM
+WRITTEN_OUT_FOR = (torch.float32,)  # double precision keeps the definition, which can be differentiated twice
 
 
 class Cell(ABC):
+    """The arithmetic of one time step."""
+
     gates: int  # rows of the weights per hidden unit
-    adds: bool  # what comes from x and from h enters as their sum; a bias may then stand with either
+    adds: bool  # the products of x and h enter as a sum, so that a bias may be added to either
 
     @abstractmethod
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
-        """The next state from W_ih x + b_ih, W_hh h + b_hh and the state."""
+        """Return the next state from W_ih x + b_ih, W_hh h + b_hh and the state."""
 
 
 @dataclass(frozen=True)
 class LSTM(Cell):
-    """c may be wider than the rest: half precision would lose what it adds up over time. `update` may change the
-    candidate g before it enters c, and `keep` the c that is made of it."""
+    """The cell of an LSTM.
+
+    c may have a wider dtype than the rest: half precision would lose what c adds up over time. `update` changes the
+    candidate g before it enters c, and `keep` changes the new c.
+    """
 
     update: Callable[[Tensor], Tensor] | None = None
     keep: Callable[[Tensor], Tensor] | None = None
@@ -49,6 +55,8 @@ class LSTM(Cell):
 
 @dataclass(frozen=True)
 class GRU(Cell):
+    """The cell of a GRU."""
+
     gates = 3
     adds = False
 
@@ -61,7 +69,9 @@ class GRU(Cell):
 
 @dataclass(frozen=True)
 class RNN(Cell):
-    nonlinearity: str = "tanh"
+    """The cell of a plain recurrent net."""
+
+    nonlinearity: Literal["tanh", "relu"] = "tanh"
     gates = 1
     adds = True
 
@@ -71,7 +81,10 @@ class RNN(Cell):
 
 @dataclass
 class Scan:
-    """One layer in one direction. `alive` is (time, N, 1): where a sequence has ended, its state stays as it is."""
+    """One layer in one direction.
+
+    `alive` is (time, N, 1). A sequence that has ended keeps its state.
+    """
 
     cell: Cell
     product: Product
@@ -79,37 +92,52 @@ class Scan:
     reverse: bool = False
 
     def __call__(self, x: Tensor, state: State, alive: Tensor | None = None) -> tuple[Tensor, State]:
-        """Outputs (time, N, H) and the last state, from W_ih x + b_ih as (N, time, rows)."""
-        made = self._at_once(x, state, alive)
-        if made is not None:
-            return made[0], made[1:]
+        """Return the outputs (time, N, H) and the last state, from W_ih x + b_ih as (N, time, rows)."""
+        fused = self._run_fused(x, state, alive)
+        if fused is not None:
+            return fused[0], fused[1:]
         steps = x.unbind(1)
         outputs: list[Tensor] = [state[0]] * len(steps)
         for t in reversed(range(len(steps))) if self.reverse else range(len(steps)):
-            made = self.cell.step(steps[t], self.product(state[0]), state)
+            new_state = self.cell.step(steps[t], self.product(state[0]), state)
             if self.project is not None:
-                made = (self.project(made[0]), *made[1:])
+                new_state = (self.project(new_state[0]), *new_state[1:])
             if alive is not None:
-                made = tuple(torch.where(alive[t], new, old) for new, old in zip(made, state, strict=True))
-            outputs[t], state = made[0], made
+                pairs = zip(new_state, state, strict=True)
+                new_state = tuple(torch.where(alive[t], new, last) for new, last in pairs)
+            outputs[t], state = new_state[0], new_state
         return torch.stack(outputs), state
 
-    def _at_once(self, x: Tensor, state: State, alive: Tensor | None) -> tuple[Tensor, ...] | None:
-        """All steps with their backward pass, where that is written out: for a plain LSTM with one weight, or one base
-        of flipout."""
-        own, lengths = self.product, () if alive is None else (alive,)
+    def _run_fused(self, x: Tensor, state: State, alive: Tensor | None) -> tuple[Tensor, ...] | None:
+        """Run all steps of a plain LSTM at once, by a kernel or by `FlippedLSTM`, or return None if neither serves."""
+        product, lengths = self.product, () if alive is None else (alive,)
         if self.cell != LSTM() or self.project is not None or not x.numel() or transformed() or backend.eager():
             return None
-        if isinstance(own, Straight):
+        if isinstance(product, Straight):
             kernel = one_weight_kernel(x, x.dtype, len(x), x.shape[-1])
-            return kernel and kernel(x, *state, own.weight, own.bias, self.reverse, *lengths)
-        if not isinstance(own, Flipped) or own.lifted is not own.op or len(own.r) != len(x):
+            return kernel and kernel(x, *state, product.weight, product.bias, self.reverse, *lengths)
+        if not isinstance(product, Flipped) or product.lifted is not product.op or len(product.r) != len(x):
             return None
-        definition: Any = FlippedLSTM.apply if x.dtype == torch.float32 and alive is None else None
-        kernel = backend.chosen("lstm", x, x.dtype) or definition
-        return kernel and kernel(x, *state, own.mean, own.delta, own.bias, own.r, own.s, self.reverse, *lengths)
+        mean, delta, bias, r, s = product.mean, product.delta, product.bias, product.r, product.s
+        kernel = backend.chosen("lstm", x, x.dtype)
+        if kernel is not None:
+            return kernel(x, *state, mean, delta, bias, r, s, self.reverse, *lengths)
+        if x.dtype not in WRITTEN_OUT_FOR or alive is not None:
+            return None
+        return FlippedLSTM.apply(x, *state, *NO_WEIGHT, mean, delta, r, s, bias, self.reverse)  # pyright: ignore[reportReturnType]
 
 
 def one_weight_kernel(x: Tensor, dtype: torch.dtype, sequences: int, rows: int) -> Callable[..., Any] | None:
-    """For all steps of a plain LSTM whose sequences have one weight, of so many rows; there is cuDNN beside it."""
+    """Return the kernel for all steps of a plain LSTM whose sequences share a weight of `rows` rows, if there is one.
+
+    cuDNN serves the other cases.
+    """
     return backend.chosen("shared_lstm", x, dtype, sequences, rows, required=False)
+
+
+def takes_input(cell: Cell, x: Tensor, alive: Tensor | None) -> bool:
+    """Return True if `FlippedLSTM` serves this layer from x (N, time, features) on: a plain LSTM in fp32 on a CPU."""
+    is_plain = cell == LSTM() and alive is None and type(x) is Tensor
+    if not is_plain or not x.is_cpu or x.dtype not in WRITTEN_OUT_FOR:
+        return False
+    return x.numel() > 0 and not (transformed() or backend.eager() or backend.asks_for_kernels())

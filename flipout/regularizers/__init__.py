@@ -1,12 +1,13 @@
-"""The rivals of weight noise in LSTM language models: dropout of words, inputs, states and updates, and zoneout."""
+"""Other ways to regularise LSTM language models, for comparison with weight noise: dropout and zoneout."""
 
-from .base import RegularizedLSTM, Rules
-from .embedding import EmbeddingDropout, embedding_dropout
-from .locked import LockedDropout
-from .recurrent import RecurrentDropoutLSTM
-from .variational import VariationalLSTM
-from .zaremba import ZarembaLSTM
-from .zoneout import ZoneoutLSTM
+from ._embedding import EmbeddingDropout, embedding_dropout
+from ._locked import LockedDropout
+from ._lstm import RegularizedLSTM
+from ._recurrent_dropout import RecurrentDropoutLSTM
+from ._rules import Rules
+from ._variational import VariationalLSTM
+from ._zaremba import ZarembaLSTM
+from ._zoneout import ZoneoutLSTM
 
 __all__ = [
     "EmbeddingDropout",

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.backend import using
+from flipout.ops import lstm, recurrent
 from tests.networks import gradients
 from tests.nn.test_sequences import KINDS, NOISE, SCHEMES, call, states
-from tests.oracles import Case, equal, loop, tensor
+from tests.oracles import Case, Draws, check_truth, equal, loop, tensor
 
 LEARNED = flipout.MeanField(std=0.3)
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -125,7 +126,7 @@ def test_torchs_own_code_runs_where_all_sequences_share_a_weight(
 
 
 def relative(made: Any, truth: Any) -> float:
-    """The largest error of a tensor, in the norm."""
+    """Return the largest relative error of a tensor, measured by its norm."""
     with torch.no_grad():
         return max(float((a.double() - b).norm() / b.norm()) for a, b in zip(made, truth, strict=True))
 
@@ -181,6 +182,50 @@ def test_autocast(kind: str, dtype: torch.dtype, scheme: Any) -> None:
         layer.zero_grad()
         torch.cat([y.float().flatten() for y in made]).square().sum().backward()
         assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("draw", [Draws(), Draws(first=130, antithetic=True), Draws(group=3), Draws(rows=2)], ids=str)
+@pytest.mark.parametrize("noise", [flipout.Gaussian(0.3), flipout.DropConnect(0.5), LEARNED], ids=str)
+@pytest.mark.parametrize(
+    ("options", "where", "calls"),
+    [
+        ({}, None, 1),
+        ({"num_layers": 2, "bidirectional": True}, None, 4),
+        ({"num_layers": 2, "batch_first": True}, "weight_hh*", 2),
+        ({"bias": False}, ["weight_hh*", "weight_ih*"], 1),
+        ({}, "weight_ih*", 0),
+        ({"proj_size": 2}, None, 0),
+        ({}, "*", 0),
+    ],
+)
+def test_a_backward_pass_that_is_written_out_is_that_of_the_loop(
+    options: dict[str, Any], where: Any, calls: int, noise: Any, draw: Draws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Double precision normally runs the definition; here it runs `FlippedLSTM`, for the calls that this serves."""
+    monkeypatch.setattr(recurrent, "WRITTEN_OUT_FOR", (torch.float64,))
+    run, seen = lstm.run_forward, []
+    monkeypatch.setattr(lstm, "run_forward", lambda *args: [seen.append(args), run(*args)])
+    plain = nn.LSTM(3, 4, **options).double()
+    rows, dim = 4, 0 if plain.batch_first else 1
+    x = tensor(*((rows, 5) if plain.batch_first else (5, rows)), 3)
+    layer = flipout.perturb(copy.deepcopy(plain), noise, where=where)
+    check_truth(Case(plain, (x, *states(plain, rows)), (dim, 1, 1), (dim, 1, 1), call, where), layer, draw)
+    assert len(seen) == (calls if draw.rows == 1 and draw.group is None else 0)
+
+
+@pytest.mark.parametrize("where", [None, "weight_hh*"])
+def test_single_precision_is_near_double(where: Any) -> None:
+    """Sizes from which oneDNN multiplies, forward and backward."""
+    layer: Any = flipout.perturb(nn.LSTM(64, 128), flipout.MeanField(std=0.1), where=where)
+    exact, x = copy.deepcopy(layer).double(), torch.randn(20, 50, 64, requires_grad=True)
+    wide = x.detach().double().requires_grad_()
+    with flipout.hold(layer, seed=3), flipout.hold(exact, seed=3):
+        made, truth = layer(x)[0], exact(wide)[0]
+    upstream = torch.randn_like(made)
+    grads = torch.autograd.grad(made, [x, *layer.parameters()], upstream)
+    true_grads = torch.autograd.grad(truth, [wide, *exact.parameters()], upstream.double())
+    assert relative([made], [truth]) < 1e-5
+    assert relative(grads, true_grads) < 1e-5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -267,7 +312,7 @@ def test_a_batch_without_sequences(dtype: torch.dtype) -> None:
 
 
 def test_a_backward_pass_that_is_written_out_refuses_to_be_differentiated() -> None:
-    """Also where the gradient it gets is a constant: torch's own check would let that pass, with wrong numbers."""
+    """Even if the gradient it receives is a constant, which torch's own check lets pass, with wrong numbers."""
     layer = flipout.perturb(nn.LSTM(3, 4), flipout.Gaussian(0.1), where="weight_hh*")
     x = torch.randn(5, 2, 3, requires_grad=True)
     with pytest.raises(errors.Unsupported, match="double precision"):

@@ -167,7 +167,7 @@ def test_autocast(kind: str, dtype: torch.dtype, scheme: Any) -> None:
 
 
 class LanguageModel(nn.Module):
-    """Over (time, N)."""
+    """Takes words (time, N)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ def modules(draw: Any) -> tuple[Any, Any]:
 
 
 def states(module: Any, *rows: int) -> tuple[Tensor, ...]:
-    """h, and c of an LSTM."""
+    """Return h, and for an LSTM c too."""
     widths = (module.proj_size or module.hidden_size, module.hidden_size)[: 1 + (module.mode == "LSTM")]
     return tuple(tensor(module.num_layers * (1 + module.bidirectional), *rows, width) for width in widths)
 
@@ -118,7 +118,7 @@ def test_examples_are_the_sequences_as_given_however_they_are_sorted(kind: str, 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_noise_of_the_input_weights_is_constant_over_time(scheme: Any) -> None:
-    """Of a constant input without recurrence, every step makes the same gates."""
+    """With a constant input and no recurrence, every step has the same gates."""
     made, x = {}, torch.ones(6, 4, 3, dtype=torch.float64)
     for kind in KINDS:
         layer = made_by_hand(kind, 3, 2, scheme=scheme, where="*weight_ih*")

@@ -1,4 +1,4 @@
-"""Every mask that is drawn, in order."""
+"""A record of every mask that is drawn, in order."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ draw = F.dropout
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """The factors by which dropout has multiplied since the fixture was asked for, or the list was cleared."""
+    """The masks that dropout has drawn since the fixture was requested, or since the list was cleared."""
     masks = []
 
     def recorded(x: Tensor, p: float = 0.5, training: bool = True, **options: Any) -> Tensor:

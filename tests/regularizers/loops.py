@@ -22,13 +22,13 @@ LENGTHS = {"dense": [4, 4, 4], "packed": [3, 5, 1], "unbatched": [4]}
 
 @dataclass
 class Masks:
-    """Of one layer and direction. Steps are counted in its own order, padding included."""
+    """The masks of one layer in one direction. Its steps are in the order in which it runs, padding included."""
 
     x: Tensor | None = None  # factor (N, time or 1, features), by time
     h: Tensor | None = None  # factor (N, width)
     g: Tensor | None = None  # factor (steps, N, hidden_size)
-    c: Tensor | None = None  # likewise, of the c made
-    zones: Sequence[Tensor] | None = None  # of h and c (steps, N, …): how much of the last value stays
+    c: Tensor | None = None  # factor of the new c (steps, N, hidden_size)
+    zones: Sequence[Tensor] | None = None  # share of the last h and c that stays, (steps, N, …) each
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Batch:
         self.state = tuple(tensor(count, len(self.lengths), width) for width in widths)
 
     def run(self) -> list[Tensor]:
-        """The layer's outputs sequence by sequence, h and c."""
+        """Return the outputs of the layer, sequence by sequence, then h and c."""
         if self.form == "unbatched":
             y, (h, c) = self.lstm(self.sequences[0], tuple(part[:, 0] for part in self.state))
             return [y, h.unsqueeze(1), c.unsqueeze(1)]
@@ -61,7 +61,7 @@ class Batch:
         return [*y.unbind(dim), *last]
 
     def loop(self, masks: Sequence[Masks], output: Tensor | None = None) -> list[Tensor]:
-        """The same from the definition. `masks` by layer, then direction; `output`: factor (N, time, features)."""
+        """Return what the definition gives. `masks` are by layer and direction, `output` is (N, time, features)."""
         lstm, made, last = self.lstm, [], []
         for n, x in enumerate(self.sequences):
             states = []
@@ -104,7 +104,7 @@ class Batch:
 
 
 def check(batch: Batch, made: list[Tensor], truth: list[Tensor]) -> None:
-    """Outputs, last states and all gradients."""
+    """Compare outputs, last states and all gradients."""
     torch.testing.assert_close(made, truth, rtol=1e-9, atol=1e-11)
     leaves = [*batch.sequences, *batch.state, *batch.lstm.parameters()]
     upstream = [torch.randn_like(y) for y in made]

@@ -14,7 +14,7 @@ HEIGHT = 50
 
 
 def factors(y: Tensor, plain: Tensor) -> Tensor:
-    """Of each occurrence; all its features have one."""
+    """Return the factor of each occurrence, which all its features share."""
     factor = y / plain
     torch.testing.assert_close(factor, factor[..., :1].expand_as(factor))
     return factor[..., 0]

@@ -45,7 +45,7 @@ def test_every_sequence_and_every_call_has_its_own_masks(drawn: list[Tensor]) ->
 
 
 def test_the_mean_output_is_the_plain_one() -> None:
-    """Of one step, where weights are so small that the layer is linear in x and in h."""
+    """In one step, with weights so small that the layer is linear in x and in h."""
     lstm = VariationalLSTM(3, 4, p_input=0.35, p_hidden=0.2).double()
     with torch.no_grad():
         for name in ("weight_ih_l0", "weight_hh_l0"):

@@ -42,7 +42,7 @@ def test_the_state_handed_on_is_not_dropped() -> None:
 
 
 def test_the_mean_output_is_the_plain_one() -> None:
-    """Of one step, where input weights are so small that the layer is linear in x."""
+    """In one step, with input weights so small that the layer is linear in x."""
     lstm = ZarembaLSTM(3, 4, dropout=0.3).double()
     with torch.no_grad():
         lstm.get_parameter("weight_ih_l0").mul_(1e-4)

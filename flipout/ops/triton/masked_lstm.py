@@ -18,7 +18,7 @@ from ..._batched_gradients import one_at_a_time
 from ...backend import register
 from ..base import refuse_double_backward
 from ..linear import Linear
-from ..lstm import RULED
+from ..lstm import REGULARIZED
 from .base import INTERPRETED
 from .launching import launch
 from .lstm_gates import sigmoid, tanh
@@ -181,7 +181,7 @@ class MaskedLSTM(torch.autograd.Function):
     @staticmethod
     @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_double_backward(*RULED)
+        refuse_double_backward(*REGULARIZED)
         first_fed, c, weight, gates, new_cells, cells, fed, h_mask, g_mask, c_mask, keep_h, keep_c = ctx.saved_tensors
         dy, dh, dc = grads
         steps, count, width = new_cells.shape

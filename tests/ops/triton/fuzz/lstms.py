@@ -13,7 +13,7 @@ from flipout.backend import chosen
 from flipout.ops.base import Flipped, Straight
 from flipout.ops.linear import Linear
 from flipout.ops.recurrent import LSTM, Scan
-from flipout.regularizers.base import Masked, Zoned, _Ruled
+from flipout.regularizers._rules import StateRuleCell, StepMasks, Zoneout
 
 from .memory import NARROW, NEAR, Memory, Results
 
@@ -97,9 +97,9 @@ def masked_lstm(memory: Memory) -> None:
         kernel = chosen("masked_lstm", x, x.dtype, required=False)
         if kernel is not None:
             return kernel(x, h, c, weight, *masks)
-        cell = LSTM(*(None if mask is None else Masked(mask, steps) for mask in (g_mask, c_mask)))
+        cell = LSTM(*(None if mask is None else StepMasks(mask, steps) for mask in (g_mask, c_mask)))
         if keep_h is not None and keep_c is not None:
-            cell = _Ruled(cell, None, Zoned(keep_h, keep_c))
+            cell = StateRuleCell(cell, None, Zoneout(keep_h, keep_c))
         y, last = Scan(cell, lambda h: (h if h_mask is None else h * h_mask) @ weight.T)(x, (h, c))
         return [y, *last]
 

@@ -54,7 +54,7 @@ def test_states_under_masks_of_their_steps_stay_finite() -> None:
     y.sum().backward()
     assert c.abs().max() < 1e4
     assert all(p.grad is not None and p.grad.isfinite().all() for p in lstm.parameters())
-    with pytest.raises(InvalidArgument, match=r"would grow by 1 / .* at every step; expected a mask for each step"):
+    with pytest.raises(InvalidArgument, match=r"expected per_step=True\. .* would grow by 1 / .* at every step"):
         RecurrentDropoutLSTM(3, 8, p=0.5, per_step=False, on="state")
 
 
@@ -71,7 +71,7 @@ def test_dropout_between_layers_is_torchs(drawn: list[Tensor]) -> None:
 
 
 def test_the_mean_of_c_is_the_plain_one() -> None:
-    """Of one step: c is linear in the mask."""
+    """In one step, c is linear in the mask."""
     lstm = RecurrentDropoutLSTM(3, 4, p=0.25).double()
     x, h, c = (torch.randn(size).double().expand(1, 20_000, size).contiguous() for size in (3, 4, 4))
     with torch.no_grad():

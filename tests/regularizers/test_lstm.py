@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 import flipout
-from flipout.regularizers import RecurrentDropoutLSTM, RegularizedLSTM, VariationalLSTM, ZarembaLSTM, ZoneoutLSTM, base
+from flipout.regularizers import RecurrentDropoutLSTM, RegularizedLSTM, VariationalLSTM, ZarembaLSTM, ZoneoutLSTM, _lstm
 from tests.regularizers.loops import OPTIONS
 
 KINDS: dict[str, tuple[type[RegularizedLSTM], dict[str, Any]]] = {
@@ -115,14 +115,14 @@ def test_gradients(kind: str) -> None:
 def test_weight_gradients_collected_over_the_steps_are_those_of_each_step(
     kind: str, options: dict[str, Any], packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a GPU."""
+    """One product for the weight gradient of all steps, as on a GPU."""
     lstm = make(kind, 3, 4, dtype=torch.float64, **options)
     batch = 0 if lstm.batch_first else 1
     x = torch.randn(4, 4, 3, dtype=torch.float64)
     given: Any = pack_sequence([x.select(batch, n)[: n + 1] for n in range(4)], enforce_sorted=False) if packed else x
     found = []
     for collects in (False, True):
-        monkeypatch.setattr(base, "_collects", lambda x, collects=collects: collects)
+        monkeypatch.setattr(_lstm, "is_worthwhile", lambda x, collects=collects: collects)
         torch.manual_seed(1)
         y, state = lstm(given)
         lstm.zero_grad()
@@ -186,7 +186,9 @@ def test_bad_probabilities(kind: type[RegularizedLSTM], name: str, p: Any) -> No
 
 
 def test_dropout_between_layers_beside_locked_masks_is_refused() -> None:
-    with pytest.raises(flipout.errors.InvalidArgument, match=r"dropout=0\.3 given; p_input=0\.35 drops .*dropout at 0"):
+    with pytest.raises(
+        flipout.errors.InvalidArgument, match=r"dropout=0\.3 given; p_input=0\.35 already drops .*dropout at 0"
+    ):
         make("variational", num_layers=2, dropout=0.3)
 
 
