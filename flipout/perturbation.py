@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._shards import Shard
-from .distributions.base import Distribution, Scaled, sample
-from .draws.bits import transformed
+from .distributions.base import Distribution, ScaledNoise, sample
+from .draws.bits import is_transformed
 from .draws.draw import Draw
 from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from .draws.signs import sign_at, signs
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Signs:
-    """Whose signs: the Parameter and the examples. The `seed` is handed in, since it may live in a vmap."""
+    """RowSigns signs: the Parameter and the examples. The `seed` is handed in, since it may live in a vmap."""
 
     key: int
     first: int
@@ -118,10 +118,10 @@ class Perturbation:
             return delta if self.part is None else self._rows_of(delta, 0)
         return self._sample(*self._start(base))
 
-    def made_of(self, base: int) -> tuple[Tensor, Tensor, Scaled] | None:
+    def made_of(self, base: int) -> tuple[Tensor, Tensor, ScaledNoise] | None:
         """What ΔŴ of one base is made of, for whoever has it made by a kernel on the way: the spread or its source, and
         where the noise starts. None where no kernel does that, or the spread itself has a gradient."""
-        if self.part is not None or transformed():
+        if self.part is not None or is_transformed():
             return None
         given, scaled = self._scaled(None)
         learned = given.requires_grad and not scaled.softplus
@@ -186,13 +186,13 @@ class Perturbation:
         given, scaled = self._scaled(origin)
         return self._rows_of(sample(scaled, given, start, self.dtype), start.dim())
 
-    def _scaled(self, origin: Origin | None) -> tuple[Tensor, Scaled]:
+    def _scaled(self, origin: Origin | None) -> tuple[Tensor, ScaledNoise]:
         given, softplus = (self.spread, False) if self.source is None else (self.source, True)
-        return given, Scaled(self.distribution, self.parameter.shape, given.dtype, origin, softplus)
+        return given, ScaledNoise(self.distribution, self.parameter.shape, given.dtype, origin, softplus)
 
     def _start(self, base: int) -> tuple[Tensor, Origin | None]:
         """Where the stream of ΔŴ of one base starts; or the seed, and how that is made of it."""
-        if self.draw.lasting:
+        if self.draw.can_keep_seeds:
             return self.draw.seed, Origin(self.key, NOISE, base, self.draw.fold)
         return self._starts(NOISE, base, 1).squeeze(0), None
 

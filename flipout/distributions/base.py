@@ -14,9 +14,9 @@ from torch import Tensor
 
 from .._batched_gradients import one_at_a_time
 from ..backend import chosen
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..draws.noise import Origin, Stream
-from ..draws.opaque import traces_alone
+from ..draws.opaque import is_only_compiling
 from ..errors import InvalidArgument
 from .prior import Prior
 
@@ -95,7 +95,7 @@ def standard(kind: Kind | Callable[[Any], Kind | None]) -> Callable[[Callable], 
     return marked
 
 
-class Scaled(NamedTuple):
+class ScaledNoise(NamedTuple):
     """factor ∘ noise, cast: of a spread forward, and of a gradient backward."""
 
     distribution: Distribution
@@ -148,7 +148,7 @@ class _Replayed(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, spread: Tensor, start: Tensor, scaled: Scaled, dtype: torch.dtype) -> Tensor:
+    def forward(ctx: Any, spread: Tensor, start: Tensor, scaled: ScaledNoise, dtype: torch.dtype) -> Tensor:
         ctx.scaled, ctx.size = scaled, spread.shape
         made = scaled.delta(spread, start, dtype)
         if made is not None:
@@ -169,7 +169,7 @@ class _OfSource(torch.autograd.Function):
     """softplus(source) ∘ noise. A kernel makes it in one pass each way, and the spread itself is never written."""
 
     @staticmethod
-    def forward(ctx: Any, source: Tensor, start: Tensor, scaled: Scaled, dtype: torch.dtype) -> Tensor:
+    def forward(ctx: Any, source: Tensor, start: Tensor, scaled: ScaledNoise, dtype: torch.dtype) -> Tensor:
         ctx.scaled = scaled
         ctx.save_for_backward(source, start)
         made = scaled.delta(source, start, dtype)
@@ -182,28 +182,28 @@ class _OfSource(torch.autograd.Function):
         return ctx.scaled.gradient(grads[0], start, source, source.shape), None, None, None
 
 
-def made_with_noise(source: Tensor | None, shape: torch.Size) -> bool:
+def is_spread_fused(source: Tensor | None, shape: torch.Size) -> bool:
     """Return True if the spread will be computed together with the noise, so that it need not be computed before.
 
     A kernel does that, and so does a compiled graph, where ΔŴ is one node.
     """
     if source is None or source.shape != shape or source.dtype == torch.float64:
         return False
-    if transformed():
-        return traces_alone()
+    if is_transformed():
+        return is_only_compiling()
     return chosen("scaled_noise", source, source.dtype, required=False) is not None
 
 
-def sample(scaled: Scaled, given: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
+def sample(scaled: ScaledNoise, given: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
     """ΔŴ for each starting point, in `dtype`, of the spread or its source; with an origin, for each seed."""
     kind = scaled.kind
-    if kind is not None and traces_alone():
+    if kind is not None and is_only_compiling():
         from .opaque import delta
 
         return delta(scaled, kind, given, start, dtype)
     if scaled.softplus:
         return _OfSource.apply(given, start, scaled, dtype)  # pyright: ignore[reportReturnType]
-    if given.requires_grad and not transformed():
+    if given.requires_grad and not is_transformed():
         return _Replayed.apply(given, start, scaled, dtype)  # pyright: ignore[reportReturnType]
-    made = None if transformed() else scaled.delta(given, start, dtype)
+    made = None if is_transformed() else scaled.delta(given, start, dtype)
     return (given * scaled.noise(start)).to(dtype) if made is None else made

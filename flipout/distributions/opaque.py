@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..draws.noise import Origin
-from .base import Distribution, Kind, Scaled, sample, standard
+from .base import Distribution, Kind, ScaledNoise, sample, standard
 
 
 class _Normal(Distribution):
@@ -37,7 +37,7 @@ class _Sign(_Normal):
 _KINDS: dict[str, Distribution] = {"normal": _Normal(), "sign": _Sign()}
 
 
-def delta(scaled: Scaled, kind: Kind, factor: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
+def delta(scaled: ScaledNoise, kind: Kind, factor: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
     """Return `sample(scaled, factor, start, dtype)` as a node."""
     origin = (0, 0, 0, 0) if scaled.origin is None else tuple(scaled.origin)
     shape, is_seeded = list(scaled.shape), scaled.origin is not None
@@ -46,8 +46,8 @@ def delta(scaled: Scaled, kind: Kind, factor: Tensor, start: Tensor, dtype: torc
 
 def _scaled(
     shape: Sequence[int], kind: str, rounded: torch.dtype, softplus: bool, is_seeded: bool, origin: tuple[int, ...]
-) -> Scaled:
-    return Scaled(_KINDS[kind], tuple(shape), rounded, Origin(*origin) if is_seeded else None, softplus)
+) -> ScaledNoise:
+    return ScaledNoise(_KINDS[kind], tuple(shape), rounded, Origin(*origin) if is_seeded else None, softplus)
 
 
 @torch.library.custom_op("flipout::scaled_noise", mutates_args=())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .._shards import sharded
-from ..distributions.base import made_with_noise
+from ..distributions.base import is_spread_fused
 from ..draws.at_once import AtOnce
 from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused
@@ -88,7 +88,7 @@ class Perturbations:
                     root.forget_roster()
         elif quiet is None:
             source = distribution.source(**learned)
-            if made_with_noise(source, parameter.shape):
+            if is_spread_fused(source, parameter.shape):
                 return Perturbation(parameter, None, distribution, *about, source=source)
         spread = distribution.spread(parameter, **learned)
         if quiet is not None:

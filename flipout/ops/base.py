@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..draws.bits import transformed
-from ..draws.opaque import traces_alone
+from ..draws.bits import is_transformed
+from ..draws.opaque import is_only_compiling
 from ..errors import Unsupported
 
 Gradients = tuple[Tensor | None, Tensor | None]
@@ -54,10 +54,10 @@ class Op(ABC):
         """How many times one row of x uses each weight to make y (tokens, pixels); 1 for a plain matrix product."""
 
 
-def watched() -> bool:
+def is_tracked() -> bool:
     """Whether what is made may be differentiated or traced: then nothing is changed in place, nor left to kernels that
     have no gradient."""
-    return torch.is_grad_enabled() or transformed()
+    return torch.is_grad_enabled() or is_transformed()
 
 
 def refuse_double_backward(what: str, instead: str) -> None:
@@ -76,7 +76,7 @@ def apply_once(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
     """
     if x.dim() == 0 or x.stride(0) != 0 or x.shape[0] < 2:
         return op.apply(x, weight, bias)
-    if transformed() or (torch.is_grad_enabled() and x.requires_grad):
+    if is_transformed() or (torch.is_grad_enabled() and x.requires_grad):
         return op.apply(x, weight, bias)
     y = op.apply(x[:1], weight, bias)
     return y.expand(x.shape[0], *y.shape[1:])
@@ -95,7 +95,7 @@ def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return x.unflatten(0, (examples, -1)), signs.reshape(examples, *shape)
 
 
-def signs_beside(x: Tensor, dim: int) -> tuple[int, ...] | None:
+def sign_shape(x: Tensor, dim: int) -> tuple[int, ...] | None:
     """The shape in which signs, one row for each of x's, broadcast to it over dimension `dim`; None if as they are."""
     if x.dim() == 2:
         return None
@@ -122,25 +122,25 @@ def put_flipped(out: Tensor, y: Tensor, p: Tensor, signs: Tensor, dim: int) -> N
         torch.add(y, p, out=out)
 
 
-def _flipped_product(x: Tensor, s: Tensor, delta: Tensor, lifted: Op, dim: int) -> Tensor:
+def _flipped_product(x: Tensor, s: Tensor, delta: Tensor, delta_op: Op, dim: int) -> Tensor:
     """apply(s ∘ x, ΔŴ)"""
     rows, factors = by_example(x, s, dim)
-    return lifted.apply(rows * factors if rows is x else (rows * factors).reshape(x.shape), delta)
+    return delta_op.apply(rows * factors if rows is x else (rows * factors).reshape(x.shape), delta)
 
 
 def flipped(
-    x: Tensor, op: Op, lifted: Op, mean: Tensor, delta: Tensor, r: Tensor, s: Tensor, bias: Tensor | None
+    x: Tensor, op: Op, delta_op: Op, mean: Tensor, delta: Tensor, r: Tensor, s: Tensor, bias: Tensor | None
 ) -> Tensor:
     """The definition of flipout: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
-    if traces_alone() and torch.is_grad_enabled():
-        p = checkpoint(_flipped_product, x, s, delta, lifted, op.in_dim, use_reentrant=False)
+    if is_only_compiling() and torch.is_grad_enabled():
+        p = checkpoint(_flipped_product, x, s, delta, delta_op, op.in_dim, use_reentrant=False)
     else:
-        p = _flipped_product(x, s, delta, lifted, op.in_dim)
+        p = _flipped_product(x, s, delta, delta_op, op.in_dim)
     y = apply_once(op, x, mean, bias)
     rows, factors = by_example(p, r, op.out_dim)
     if rows is not p:
         return y + (rows * factors).view(p.shape)
-    return y.addcmul_(rows, factors) if y.is_contiguous() and not watched() else torch.addcmul(y, rows, factors)
+    return y.addcmul_(rows, factors) if y.is_contiguous() and not is_tracked() else torch.addcmul(y, rows, factors)
 
 
 @dataclass
@@ -160,7 +160,7 @@ class Flipped:
     """`flipped` with what a draw decides at hand, for many inputs."""
 
     op: Op
-    lifted: Op  # the op for ΔŴ: batched where there are several bases
+    delta_op: Op  # the op for ΔŴ: batched where there are several bases
     mean: Tensor
     delta: Tensor
     r: Tensor
@@ -168,4 +168,4 @@ class Flipped:
     bias: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return flipped(x, self.op, self.lifted, self.mean, self.delta, self.r, self.s, self.bias)
+        return flipped(x, self.op, self.delta_op, self.mean, self.delta, self.r, self.s, self.bias)

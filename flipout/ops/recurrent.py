@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import backend
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from .base import Flipped, Straight
 from .lstm import FlippedLSTM
 
@@ -98,12 +98,12 @@ class Scan:
         """All steps with their backward pass, where that is written out: for a plain LSTM with one weight, or one base
         of flipout."""
         own, lengths = self.product, () if alive is None else (alive,)
-        if self.cell != LSTM() or self.project is not None or not x.numel() or transformed() or backend.eager():
+        if self.cell != LSTM() or self.project is not None or not x.numel() or is_transformed() or backend.is_eager():
             return None
         if isinstance(own, Straight):
             kernel = one_weight_kernel(x, x.dtype, len(x), x.shape[-1])
             return kernel and kernel(x, *state, own.weight, own.bias, self.reverse, *lengths)
-        if not isinstance(own, Flipped) or own.lifted is not own.op or len(own.r) != len(x):
+        if not isinstance(own, Flipped) or own.delta_op is not own.op or len(own.r) != len(x):
             return None
         definition: Any = FlippedLSTM.apply if x.dtype == torch.float32 and alive is None else None
         kernel = backend.chosen("lstm", x, x.dtype) or definition

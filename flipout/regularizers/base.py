@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from .._batched_gradients import one_at_a_time
-from ..backend import autocasts, chosen, without_autocast
-from ..draws.bits import transformed
+from ..backend import chosen, is_autocast_on, without_autocast
+from ..draws.bits import is_transformed
 from ..errors import InvalidInput
 from ..ops.base import refuse_double_backward
 from ..ops.lstm import RULED
@@ -108,7 +108,7 @@ class RegularizedLSTM(nn.LSTM, ABC):
         bias = b_ih + b_hh if collected and b_ih is not None else b_ih
         gates = F.linear(x if rules.x is None else x * rules.x, w_ih, bias)
         first = (state[0].to(gates.dtype), state[1])
-        kernel = chosen("ruled_lstm", gates, gates.dtype, required=False) if known and not transformed() else None
+        kernel = chosen("ruled_lstm", gates, gates.dtype, required=False) if known and not is_transformed() else None
         if kernel is not None:
             kept = (rules.state.h, rules.state.c) if isinstance(rules.state, Zoned) else (None, None)
             masks = [rule.masks if isinstance(rule, Masked) else None for rule in (rules.g, rules.c)]
@@ -130,7 +130,7 @@ class RegularizedLSTM(nn.LSTM, ABC):
     def _check_input(self, input: Tensor | PackedSequence) -> None:
         data, dims = (input.data, (2,)) if isinstance(input, PackedSequence) else (input, (2, 3))
         dtype, size = self.weight_ih_l0.dtype, self.input_size
-        other_dtype = data.dtype != dtype and not autocasts(data.device.type)
+        other_dtype = data.dtype != dtype and not is_autocast_on(data.device.type)
         if data.dim() not in dims or data.shape[-1] != size or 0 in data.shape or other_dtype:
             layout = f"(N, time, {size})" if self.batch_first else f"(time, N, {size})"
             raise InvalidInput(
@@ -159,7 +159,7 @@ def _known(rules: Rules) -> bool:
 
 def _collects(x: Tensor) -> bool:
     """On a GPU a gradient for every step would be most of the time; double precision stays twice differentiable."""
-    return x.is_cuda and x.dtype != torch.float64 and torch.is_grad_enabled() and not transformed()
+    return x.is_cuda and x.dtype != torch.float64 and torch.is_grad_enabled() and not is_transformed()
 
 
 class _Collected(torch.autograd.Function):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..distributions.base import Distribution
 from ..draws.at_once import AtOnce
-from ..ops.base import Op, by_example, watched
+from ..ops.base import Op, by_example, is_tracked
 from ..perturbation import Perturbation
 
 Product = Callable[[Tensor], Tensor]
@@ -65,7 +65,7 @@ class Scheme(ABC):
 def added(y: Tensor, vector: Tensor, dim: int) -> Tensor:
     """y + vector, of which each example or all of them have a row, over dimension `dim`."""
     rows, own = by_example(y, vector, dim)
-    if watched() or not rows.is_contiguous():
+    if is_tracked() or not rows.is_contiguous():
         return (rows + own).view(y.shape)
     rows += own
     return y

@@ -12,10 +12,10 @@ from .._arguments import whole_number
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draws.at_once import AtOnce
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..draws.draw import runs
 from ..errors import AsymmetricDistribution
-from ..ops.base import Op, flipped, watched
+from ..ops.base import Op, flipped, is_tracked
 from ..perturbation import Perturbation
 from .base import Product, Scheme, added, at_once, outer_sum, wide
 from .product import FlippedProduct
@@ -61,7 +61,7 @@ class Flipout(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        made = None if watched() else self._by_groups(op, x, bias, p)
+        made = None if is_tracked() else self._by_groups(op, x, bias, p)
         if made is not None:
             return made
         seed, (first, count, _) = p.seed_of_signs(self.reuse_signs), self._bases(p)
@@ -94,7 +94,7 @@ class Flipout(Scheme):
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
         spec, delta, whole = self._spread_over(op, p)
         flipped = spec.flipped(p.mean, bias, delta, p.seed_of_signs(self.reuse_signs), p.dtype)
-        return flipped if spec.lifted is op else lambda x: whole(x, flipped)
+        return flipped if spec.delta_op is op else lambda x: whole(x, flipped)
 
     def vector(self, p: Perturbation) -> Tensor:
         seed = p.seed_of_signs(self.reuse_signs)
@@ -102,7 +102,7 @@ class Flipout(Scheme):
         return p.mean + self._delta_of_each(p) * r.reshape(p.examples, *p.parameter.shape)
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        kernel = None if watched() else chosen("add_vectors", y, p.signs, dim, required=False)
+        kernel = None if is_tracked() else chosen("add_vectors", y, p.signs, dim, required=False)
         if kernel is None:
             return added(y, self.vector(p), dim)
         first, count, group = self._bases(p)
@@ -184,7 +184,7 @@ class Flipout(Scheme):
         """A kernel for several bases, with what it wants to know of them: where their noise starts, its spread, rows of
         a group, and how many of these the first one lacks."""
         first, count, group = self._bases(p)
-        if count == 1 or transformed():
+        if count == 1 or is_transformed():
             return (None,)
         kernel = chosen(name, tensor, p.dtype, op, p.parameter.shape, group * rows, required=False)
         starts = None if kernel is None else p.starts(first, count)
@@ -212,7 +212,7 @@ class Flipout(Scheme):
         if quantised and x.numel():
             refuse_transforms()
             return QuantisedProduct.apply(x, mean, bias, delta, seed, spec)
-        if transformed():
+        if is_transformed():
             return spec.forward(x, mean, bias, delta, seed)
         return FlippedProduct.apply(x, mean, bias, delta, seed, spec)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draws.draw import runs
-from ..ops.base import Op, watched
+from ..ops.base import Op, is_tracked
 from ..perturbation import Perturbation
 from .base import Product, Scheme, added, at_once, wide
 
@@ -36,7 +36,7 @@ class Independent(Scheme):
         return p.mean + p.oriented(p.deltas(p.first, p.examples))
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        kernel = None if watched() else chosen("add_normals", y, dim, required=False)
+        kernel = None if is_tracked() else chosen("add_normals", y, dim, required=False)
         starts = None if kernel is None else p.starts(p.first, p.examples)
         if kernel is None or starts is None or not p.examples:
             return added(y, self.vector(p), dim)

@@ -12,7 +12,7 @@ from ..distributions.base import Distribution
 from ..distributions.gaussian import Gaussian
 from ..draws.draw import runs
 from ..errors import NotLowRank
-from ..ops.base import Op, apply_once, watched
+from ..ops.base import Op, apply_once, is_tracked
 from ..perturbation import Perturbation
 from .base import Product, Scheme, at_once, outer_sum, wide
 from .independent import Independent
@@ -48,7 +48,7 @@ class LowRank(Scheme):
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        general = watched() or self.rank > 1 or p.examples == 0
+        general = is_tracked() or self.rank > 1 or p.examples == 0
         kernel = None if general else chosen("put_factored", x, op.in_dim, required=False)
         starts = None if kernel is None else p.starts(p.first, p.examples)
         if kernel is not None and starts is not None:

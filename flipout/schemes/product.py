@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from .._batched_gradients import one_at_a_time
-from ..backend import autocasts, chosen, without_autocast
-from ..distributions.base import Scaled, sample
+from ..backend import chosen, is_autocast_on, without_autocast
+from ..distributions.base import ScaledNoise, sample
 from .spec import Spec
 
 
@@ -27,12 +27,12 @@ class FlippedProduct(torch.autograd.Function):
         seed: Tensor,
         spec: Spec,
         start: Tensor | None = None,
-        scaled: Scaled | None = None,
+        scaled: ScaledNoise | None = None,
     ) -> Tensor:
-        op, lifted = spec.op, spec.lifted
+        op, delta_op = spec.op, spec.delta_op
         formed = spec.forms(x)
         kernels = None if formed else spec.kernels((x, op.in_dim))
-        twice = None if kernels is None else chosen("multiply_twice", x, spec.signs, lifted, required=False)
+        twice = None if kernels is None else chosen("multiply_twice", x, spec.signs, delta_op, required=False)
         # The product with the mean comes first: a device is at it while the noise is only prepared.
         y = None if kernels is None or twice is not None else op.apply(x, mean, bias)
         delta, source = given, None
@@ -50,14 +50,14 @@ class FlippedProduct(torch.autograd.Function):
         if twice is not None:
             return twice(x, flipped, mean, delta, bias, spec.signs, seed, op.r_dim)
         assert y is not None
-        return add_flipped(y, lifted.apply(flipped, delta), spec.signs, seed, op.r_dim, op.out_dim)
+        return add_flipped(y, delta_op.apply(flipped, delta), spec.signs, seed, op.r_dim, op.out_dim)
 
     @staticmethod
     @one_at_a_time
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
         kind = grad.device.type
-        if not autocasts(kind):
+        if not is_autocast_on(kind):
             return FlippedProduct._backward(ctx, grad)
         with without_autocast(kind):
             return FlippedProduct._backward(ctx, grad)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._batched_gradients import one_at_a_time
 from ..backend import ADA, capability, chosen, without_autocast
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..errors import InvalidArgument, Unsupported
 from ..ops.base import flip, refuse_double_backward
 from ..ops.linear import Linear
@@ -31,7 +31,7 @@ def check_dtype(dtype: torch.dtype | None) -> None:
 
 
 def refuse_transforms() -> None:
-    if transformed():
+    if is_transformed():
         raise Unsupported(
             f"Flipout(perturbation_dtype={FP8}) inside of torch.func, torch.compile or forward-mode differentiation: "
             "its product has its backward pass written out, which they cannot see through. Use torch.autograd and "
@@ -47,7 +47,7 @@ class Quantised(NamedTuple):
     scale: Tensor
 
 
-class Whose(NamedTuple):
+class RowSigns(NamedTuple):
     """Signs over the Parameter's dimension `over`."""
 
     signs: Signs
@@ -66,7 +66,7 @@ def scale_of(x: Tensor) -> Tensor:
     return (largest / _LARGEST).clamp_min(torch.finfo(largest.dtype).tiny)
 
 
-def quantise(x: Tensor, scale: Tensor, whose: Whose | None, straight: bool, turned: bool) -> Quantised:
+def quantise(x: Tensor, scale: Tensor, whose: RowSigns | None, straight: bool, turned: bool) -> Quantised:
     """Q of the matrix x, flipped where its rows have signs."""
     kernel = chosen("quantise", x, None if whose is None else whose.signs, required=False)
     if kernel is not None:
@@ -93,7 +93,7 @@ def multiply(left: Tensor | None, right: Tensor | None, scales: tuple[Tensor, Te
 
 
 def serves(spec: Spec) -> bool:
-    return isinstance(spec.op, Linear) and spec.lifted is spec.op
+    return isinstance(spec.op, Linear) and spec.delta_op is spec.op
 
 
 class QuantisedProduct(torch.autograd.Function):
@@ -105,7 +105,7 @@ class QuantisedProduct(torch.autograd.Function):
     ) -> Tensor:
         op = spec.op
         rows = x.reshape(-1, op.in_features)
-        own = quantise(rows, scale_of(rows), Whose(spec.signs, seed, op.s_dim), True, False)
+        own = quantise(rows, scale_of(rows), RowSigns(spec.signs, seed, op.s_dim), True, False)
         noise = quantise(delta, scale_of(delta), None, True, True)
         ctx.spec, ctx.dtype = spec, delta.dtype
         ctx.save_for_backward(x, mean, noise.turned, noise.scale, own.scale, seed)
@@ -129,14 +129,14 @@ class QuantisedProduct(torch.autograd.Function):
         dbias = spec.bias_gradient(grad) if need_bias else None
         if not (need_x or need_delta):
             return None, dmean, dbias, None, None, None
-        rows, whose = grad.reshape(-1, op.out_features), Whose(spec.signs, seed, op.r_dim)
+        rows, whose = grad.reshape(-1, op.out_features), RowSigns(spec.signs, seed, op.r_dim)
         own = quantise(rows, scale_of(rows), whose, bool(need_x), bool(need_delta))
         ddelta = None
         if own.straight is not None:
             dp = multiply(own.straight, turned, (own.scale, scale), x.dtype)
             dx = _added(dx, dp.view(x.shape), spec, seed, op.s_dim)
         if own.turned is not None:
-            given = quantise(x.reshape(-1, op.in_features), x_scale, Whose(spec.signs, seed, op.s_dim), False, True)
+            given = quantise(x.reshape(-1, op.in_features), x_scale, RowSigns(spec.signs, seed, op.s_dim), False, True)
             ddelta = multiply(own.turned, given.turned, (own.scale, given.scale), ctx.dtype)
         return dx, dmean, dbias, ddelta, None, None
 

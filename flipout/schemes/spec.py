@@ -22,7 +22,7 @@ class Spec:
     """The op, its form for ΔŴ (batched where there are several bases), and whose signs."""
 
     op: Op
-    lifted: Op
+    delta_op: Op
     signs: Signs
 
     @property
@@ -31,11 +31,11 @@ class Spec:
 
     def forward(self, x: Tensor, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor) -> Tensor:
         r, s = self.signs.over(self.dims, seed, x.dtype)
-        return flipped(x, self.op, self.lifted, mean, delta, r, s, bias)
+        return flipped(x, self.op, self.delta_op, mean, delta, r, s, bias)
 
     def flipped(self, mean: Tensor, bias: Tensor | None, delta: Tensor, seed: Tensor, dtype: torch.dtype) -> Flipped:
         r, s = self.signs.over(self.dims, seed, dtype)
-        return Flipped(self.op, self.lifted, mean, delta, r, s, bias)
+        return Flipped(self.op, self.delta_op, mean, delta, r, s, bias)
 
     def forms(self, x: Tensor) -> bool:
         """Whether many rows of x share a weight, so that it is formed for less than a second product. Half precision
@@ -66,7 +66,7 @@ class Spec:
         """The definition, for some rows after the other."""
         op, y = self.op, torch.empty(0)
         for rows, r, s in self.pieces(x, seed):
-            p = self.lifted.apply(flip(x[rows], s, op.in_dim), delta)
+            p = self.delta_op.apply(flip(x[rows], s, op.in_dim), delta)
             some = apply_once(op, x[rows], mean, bias)
             if rows.start == 0:
                 own = p if some.stride(0) == 0 else some
@@ -80,7 +80,7 @@ class Spec:
         count = self.signs.count
         rows = x.shape[0] // count if count else 1
         some = count
-        if x.device.type == "cpu" and self.lifted is self.op:
+        if x.device.type == "cpu" and self.delta_op is self.op:
             some = max(_CACHED // max(rows * x[:1].numel(), 1), 1)
         masks = not torch.is_grad_enabled()  # bits cannot be differentiated, as a double backward would
         for i, (r, s) in enumerate(self.signs.runs(self.dims, seed, x.dtype, some, masks)):
@@ -96,7 +96,7 @@ class Spec:
 
     def gradients(self, grad: Tensor, x: Tensor, mean: Tensor, delta: Tensor, seed: Tensor, needs: Needs) -> Gradients:
         """Of x, W̄, the bias and ΔŴ, where needed."""
-        op, lifted, (need_x, need_mean, need_bias, need_delta) = self.op, self.lifted, needs
+        op, delta_op, (need_x, need_mean, need_bias, need_delta) = self.op, self.delta_op, needs
         flips = need_x or need_delta
         kernels = self.kernels((x, op.in_dim), (grad, op.out_dim)) if flips else None
         if kernels is None:
@@ -109,11 +109,11 @@ class Spec:
         flip_drawn, add_flipped, flip_and_sum = kernels
         whose = self.signs, seed, op.r_dim, op.out_dim
         flipped, dbias = flip_and_sum(grad, *whose) if need_bias else (flip_drawn(grad, *whose), None)
-        twice = chosen("multiply_twice", grad, self.signs, lifted, required=False) if need_x else None
+        twice = chosen("multiply_twice", grad, self.signs, delta_op, required=False) if need_x else None
         alone = need_x and twice is None
         dx, dmean = op.gradients(grad, x, mean, (alone, need_mean))
         own = flip_drawn(x, self.signs, seed, op.s_dim, op.in_dim) if need_delta else x
-        dp, ddelta = lifted.gradients(flipped, own, delta, (alone, need_delta))
+        dp, ddelta = delta_op.gradients(flipped, own, delta, (alone, need_delta))
         if twice is not None:
             dx = twice(grad, flipped, mean.T, delta.T, None, self.signs, seed, op.s_dim)
         elif dx is not None:
@@ -130,7 +130,7 @@ class Spec:
         for rows, r, s in self.pieces(x, seed):
             some, dm = op.gradients(grad[rows], x[rows], mean, (need_x, need_mean))
             flipped = flip(grad[rows], r, op.out_dim)
-            dp, dd = self.lifted.gradients(flipped, flip(x[rows], s, op.in_dim), delta, (need_x, need_delta))
+            dp, dd = self.delta_op.gradients(flipped, flip(x[rows], s, op.in_dim), delta, (need_x, need_delta))
             if dx is not None and some is not None and dp is not None:
                 put_flipped(dx[rows], some, dp, s, op.in_dim)
             dmean, ddelta = _sum(dmean, dm), _sum(ddelta, dd)

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from triton import knobs
 
-from ...draws.bits import transformed
+from ...draws.bits import is_transformed
 
 INTERPRETED: bool = knobs.runtime.interpret
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -35,7 +35,7 @@ def op(name: str, empty: Callable[..., Tensor], fill: Callable[..., None]) -> Ca
     made.register_fake(empty)
     made.register_vmap(batched)
     # The way through torch's dispatcher takes longer than a launch; only its transforms need it.
-    return lambda tensor, *about: (made if transformed() else run)(tensor, *about)
+    return lambda tensor, *about: (made if is_transformed() else run)(tensor, *about)
 
 
 def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:

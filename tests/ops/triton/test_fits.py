@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout import backend
-from flipout.backend import eager
+from flipout.backend import is_eager
 from tests.ops.triton.fuzz import lstms, noise, products, rows
 from tests.ops.triton.fuzz.memory import Memory
 from tests.ops.triton.kernels import DEVICE, MARKS
@@ -47,7 +47,7 @@ def test_a_read_or_a_write_past_the_end_shows() -> None:
     def past(x: Tensor) -> Tensor:
         """The number behind the last one."""
         end = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-        return x.new_zeros(1) if eager() else x.as_strided((1,), (1,), x.storage_offset() + end)
+        return x.new_zeros(1) if is_eager() else x.as_strided((1,), (1,), x.storage_offset() + end)
 
     run()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import flipout
 from flipout.backend import using
-from flipout.distributions.base import Distribution, Scaled, made_with_noise
+from flipout.distributions.base import Distribution, ScaledNoise, is_spread_fused
 from flipout.distributions.base import sample as sample_scaled
 from flipout.draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
@@ -36,7 +36,7 @@ def sample(
     origin: Origin | None = None,
     softplus: bool = False,
 ) -> Tensor:
-    return sample_scaled(Scaled(distribution, shape, given.dtype, origin, softplus), given, start, dtype)
+    return sample_scaled(ScaledNoise(distribution, shape, given.dtype, origin, softplus), given, start, dtype)
 
 
 def assert_noise(start: Tensor, kind: str, shape: tuple[int, ...], dtype: torch.dtype, part: int = 0) -> None:
@@ -229,7 +229,7 @@ def test_noise_times_the_softplus_of_its_source_and_the_gradient(dtype: torch.dt
     def made(device: torch.device) -> tuple[Tensor, Tensor]:
         rho = source.to(device).requires_grad_()
         start_there = start.to(device)
-        if made_with_noise(rho, rho.shape):
+        if is_spread_fused(rho, rho.shape):
             delta = sample(flipout.MeanField(), rho, start_there, (7, 33), dtype, softplus=True)
         else:
             delta = sample(flipout.MeanField(), torch.nn.functional.softplus(rho), start_there, (7, 33), dtype)
@@ -267,8 +267,8 @@ def test_only_the_softplus_of_mean_field_is_made_from_its_source() -> None:
     rho = torch.zeros(3, device=DEVICE)
     assert flipout.MeanField().source(rho=rho) is rho
     with using("triton"):
-        assert made_with_noise(rho, rho.shape)
-        assert not made_with_noise(rho, torch.Size((2, 3)))  # a spread that rows share is made by torch
+        assert is_spread_fused(rho, rho.shape)
+        assert not is_spread_fused(rho, torch.Size((2, 3)))  # a spread that rows share is made by torch
     assert Own().source(rho=rho) is None
     assert flipout.Gaussian(0.1).source() is None
 
@@ -289,7 +289,7 @@ def test_noise_of_ones_own_is_left_to_it() -> None:
 
 @pytest.mark.parametrize("kind", [flipout.Gaussian(0.3), flipout.Rademacher(0.3)], ids=lambda kind: type(kind).__name__)
 def test_scaled_noise_of_starting_points_with_gaps(kind: Distribution) -> None:
-    start, scaled = torch.arange(12, device=DEVICE)[::3], Scaled(kind, (5,), torch.float32)
+    start, scaled = torch.arange(12, device=DEVICE)[::3], ScaledNoise(kind, (5,), torch.float32)
     with torch.no_grad(), using("triton"):
         made, expected = (
             sample_scaled(scaled, start.new_ones(()).float(), one, torch.float32) for one in (start, start.clone())
@@ -301,7 +301,7 @@ def test_scaled_noise_of_starting_points_with_gaps(kind: Distribution) -> None:
 @pytest.mark.parametrize("dtypes", [(torch.float64, torch.bfloat16), (torch.bfloat16, torch.float64)], ids=str)
 def test_double_precision_and_bfloat16_in_one(kind: Distribution, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     """A Parameter in double precision whose products are in bfloat16, as under autocast; and the other way round."""
-    scaled = Scaled(kind, (40,), dtypes[0])
+    scaled = ScaledNoise(kind, (40,), dtypes[0])
 
     def make(device: torch.device) -> Tensor:
         spread, start = torch.full((40,), 0.3, dtype=dtypes[0], device=device), torch.tensor([3, 4], device=device)
