@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._shards import Shard
-from .distributions.base import Distribution, ScaledNoise, sample
+from .distributions.base import Distribution
+from .distributions.scaled import ScaledNoise, sample
 from .draws.bits import is_transformed
 from .draws.draw import Draw
 from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts

@@ -1,11 +1,11 @@
 """What each Parameter of a model does."""
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
+from ._reprs import short_repr
 from .distributions.prior import Prior
 from .nn.base import Perturbed
 from .nn.checks import check_module
@@ -53,18 +53,6 @@ def _beside(row: Row) -> str:
     return f"of {row.beside}" if row.beside else "–"
 
 
-def _as_always(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and not isinstance(value, Tensor) and value == default
-
-
-def _said(value: Any) -> str:
-    """Its repr, without fields that are as always."""
-    if not is_dataclass(value) or isinstance(value, type):
-        return repr(value)
-    changed = [field for field in fields(value) if not _as_always(getattr(value, field.name), field.default)]
-    return f"{type(value).__name__}({', '.join(f'{one.name}={_said(getattr(value, one.name))}' for one in changed)})"
-
-
 def summary(model: nn.Module) -> Summary:
     """Per Parameter: its shape, its layer, its noise, who shares it, and how its KL is had."""
     check_module(model)
@@ -77,8 +65,8 @@ def summary(model: nn.Module) -> Summary:
             for name, distribution in plan.distributions.items():
                 prior = getattr(distribution, "prior", None)
                 how = prior.how if isinstance(prior, Prior) else ""
-                said = _said(distribution) + prior_changes(module, name)
-                noise[id(attrgetter(name)(module))] = (layer, said, _said(plan.scheme), how)
+                said = short_repr(distribution) + prior_changes(module, name)
+                noise[id(attrgetter(name)(module))] = (layer, said, short_repr(plan.scheme), how)
                 for own in companion_names(module, name):
                     noise.setdefault(id(attrgetter(own)(module)), (layer, "", "", ""))
                     beside.setdefault(id(attrgetter(own)(module)), name)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .._shards import sharded
-from ..distributions.base import is_spread_fused
+from ..distributions.scaled import is_spread_fused
 from ..draws.at_once import AtOnce
 from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._batched_gradients import one_at_a_time
 from ..backend import chosen, is_autocast_on, without_autocast
-from ..distributions.base import ScaledNoise, sample
+from ..distributions.scaled import ScaledNoise, sample
 from .spec import Spec
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 import flipout
 from flipout.backend import using
-from flipout.distributions.base import Distribution, ScaledNoise, is_spread_fused
-from flipout.distributions.base import sample as sample_scaled
+from flipout.distributions.base import Distribution
+from flipout.distributions.scaled import ScaledNoise, is_spread_fused
+from flipout.distributions.scaled import sample as sample_scaled
 from flipout.draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
 from tests.test_draws import KEY, start_of

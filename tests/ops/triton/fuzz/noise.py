@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout import Gaussian, Rademacher
-from flipout.distributions.base import ScaledNoise, sample
+from flipout.distributions.scaled import ScaledNoise, sample
 from flipout.draws.noise import NOISE, Origin, Stream, stream_starts
 from flipout.draws.signs import signs as drawn_signs
 
