@@ -15,7 +15,7 @@ from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
 from ..perturbation import Part, Perturbation
-from ..schemes.base import Product, Scheme, added
+from ..schemes.base import BoundProduct, Scheme, add_by_example
 from .companions import learned_companions
 from .declaration import sign_groups
 from .layers import label_of, parameter_of
@@ -115,7 +115,7 @@ class Perturbations:
         mean = parameter_of(self.layer, weight).to(self.dtype)
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
-    def bound(self, op: Op, weight: str, *biases: str) -> Product:
+    def bound(self, op: Op, weight: str, *biases: str) -> BoundProduct:
         """`product` for many inputs, one after the other; biases may be perturbed or missing."""
         own = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
         given = [bias.to(self.dtype) for bias in own if bias is not None]
@@ -148,7 +148,7 @@ class Perturbations:
             kept[key] = self.scheme.weights(self[name], sign_groups(self.layer, name))
         return kept[key]
 
-    def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> Product:
+    def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> BoundProduct:
         assert self.session.examples is not None
         return partial(op.batched(self.session.examples).apply, weight=self.formed(weight), bias=bias)
 
@@ -160,5 +160,5 @@ class Perturbations:
             return self.product(op, x, weight, plain)
         y = self.product(op, x, weight, None)
         if self.session.formed is not None:
-            return added(y, self.formed(bias), op.out_dim)
+            return add_by_example(y, self.formed(bias), op.out_dim)
         return self.scheme.add_vector(y, self[bias], op.out_dim)

@@ -34,7 +34,7 @@ def assert_quantised(x: Tensor, whose: RowSigns | None) -> None:
         assert torch.equal(alone[int(not straight)].view(torch.uint8), (made if straight else turned).view(torch.uint8))
     with using("eager"):
         assert torch.equal(scale, scale_of(x))
-        expected = quantise(x, scale, whose, True, False).straight
+        expected = quantise(x, scale, whose, True, False).matrix
     assert expected is not None
     own, truth = made.float(), expected.float()
     if DEVICE.type == "cuda":

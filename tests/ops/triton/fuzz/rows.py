@@ -138,7 +138,7 @@ def quantised(memory: Memory) -> None:
     def make(x: Tensor, seed: Tensor) -> list[Tensor | None]:
         scale = scale_of(x)
         made = quantise(x, scale, None if signs is None else RowSigns(signs, seed, over), *sides)
-        return [scale, *(None if side is None else side.float() * scale for side in (made.straight, made.turned))]
+        return [scale, *(None if side is None else side.float() * scale for side in (made.matrix, made.transpose))]
 
     x, seed = memory.numbers(count * rows, features, dtype=dtype, asked=True), memory.seeds()
     with pytest.MonkeyPatch.context() as patch:
