@@ -22,17 +22,18 @@ from .nn.declaration import check_scheme
 from .nn.plan import Plan
 from .nn.root import Root
 from .nn.structure import follow_all
-from .schemes import Scheme, scheme_of
+from .schemes import Scheme, SchemeName, scheme_of
 from .where import Choice, choose
 
 M = TypeVar("M", bound=nn.Module)
+Requested = SchemeName | Scheme | Mapping[str, SchemeName | Scheme]  # one scheme, or one for each glob
 
 
 def perturb(
     model: M,
     distribution: Distribution | None = None,
     *,
-    scheme: str | Scheme | Mapping[str, str | Scheme] | None = None,
+    scheme: SchemeName | Scheme | Mapping[str, SchemeName | Scheme] | None = None,
     where: Where | None = None,
     batch_dim: int | Mapping[str, int] | None = None,
     example_inputs: Any = None,
@@ -139,7 +140,9 @@ def perturb(
 class Schemes:
     """The scheme of each layer: one for all, or by globs over Parameter names."""
 
-    def __init__(self, requested: str | Scheme | Mapping[str, str | Scheme], first_names: dict[int, str]) -> None:
+    def __init__(
+        self, requested: SchemeName | Scheme | Mapping[str, SchemeName | Scheme], first_names: dict[int, str]
+    ) -> None:
         self.requested, self.first_names = requested, first_names
         self.globs = {g: scheme_of(s) for g, s in requested.items()} if isinstance(requested, Mapping) else {}
         self.single = None if isinstance(requested, Mapping) else scheme_of(requested)

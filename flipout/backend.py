@@ -1,6 +1,7 @@
-"""Who computes: an eager definition, or a kernel that is registered over it.
+"""The choice between eager code and kernels.
 
-The eager code is the definition and runs everywhere. A kernel replaces one definition, by its name, where it fits.
+The eager code is the definition and runs everywhere. A kernel is registered under the name of one definition and
+replaces it for the tensors it fits.
 """
 
 import os
@@ -15,39 +16,66 @@ from torch import Tensor
 
 from .errors import BackendUnavailable, InvalidArgument
 
-ADA = (8, 9)  # NVIDIA's first devices that multiply FP8
+ADA = (8, 9)  # compute capability of the first NVIDIA devices that multiply FP8
 Backend = Literal["auto", "eager", "triton"]
-# Triton's interpreter runs kernels on a CPU, slowly; a process that starts with this asks for it everywhere.
+"""Name of a backend: `"auto"` uses the kernels that fit, `"eager"` none, `"triton"` requires them."""
+# Triton's interpreter runs kernels on a CPU, slowly. A process that sets this variable wants kernels everywhere.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 class _Kernel(NamedTuple):
-    call: Any  # a function, or several that serve the same
+    call: Any  # a function, or a tuple of functions that belong together
     fits: Callable[..., bool]
 
 
 _kernels: dict[str, _Kernel] = {}
-_offered: list[str] = []  # modules of kernels that nobody needed so far
-_refused: list[str] = []  # why some of them could not be imported
+_offered: list[str] = []  # modules with kernels that are not imported yet
+_import_errors: list[str] = []
 _requested: Backend = "auto"
 
 
 def register(name: str, kernel: Any, fits: Callable[..., bool]) -> None:
-    """Let `kernel`, a function or several, replace the eager definition `name` where `fits(tensor, …)`, with what
-    `chosen` was told."""
+    """Register a kernel that replaces the eager definition `name`.
+
+    This is about kernels. `flipout.register` is about layers: it tells `perturb` which class replaces a torch layer.
+
+    Args:
+        name: The name of the definition, as in `chosen(name, …)`. A second kernel of the same name replaces the first.
+        kernel: A function with the arguments of the definition, or a tuple of functions that belong together.
+        fits: Called with the tensor and the further arguments of `chosen`; returns True if the kernel can serve them.
+
+    Example:
+        >>> flipout.backend.register("doubled", doubled_on_gpu, fits=lambda x: x.is_cuda)
+    """
     _kernels[name] = _Kernel(kernel, fits)
 
 
 def offer(module: str) -> None:
-    """A module that registers kernels when it is imported: at the first tensor that one of them may serve."""
+    """Name a module that registers kernels. It is imported at the first tensor that a kernel may serve."""
     _offered.append(module)
 
 
-def chosen(name: str, tensor: Tensor, *about: Any, required: bool = True) -> Any:
-    """The kernel to use for the definition `name` on this tensor, or None: use the definition itself.
+def chosen(name: str, tensor: Tensor, *details: Any, required: bool = True) -> Any:
+    """Return the kernel for the definition `name` on this tensor, or None to use the definition itself.
 
-    One that is not `required` only joins steps that have kernels of their own: an explicit request does without it.
-    The automatic choice leaves what torch.compile traces to the compiler, which fuses the eager code.
+    With the backend `"auto"`, code that torch.compile traces gets no kernels: the compiler fuses the eager code.
+
+    Args:
+        name: The name of the definition.
+        tensor: A tensor that the definition works on, of any shape. Its device decides.
+        *details: Further arguments for the `fits` of the kernel.
+        required: Whether `using("triton")` fails if no kernel fits. A kernel that only joins steps which have kernels
+            themselves is not required.
+
+    Returns:
+        What was registered as the kernel, or None.
+
+    Raises:
+        BackendUnavailable: `using("triton")` is in force, the kernel is `required`, and none fits.
+
+    Example:
+        >>> kernel = flipout.backend.chosen("doubled", x)
+        >>> y = kernel(x) if kernel else 2 * x
     """
     if _requested == "eager":
         return None
@@ -56,22 +84,23 @@ def chosen(name: str, tensor: Tensor, *about: Any, required: bool = True) -> Any
     if _offered:
         _import_offered()
     kernel = _kernels.get(name)
-    if kernel is not None and kernel.fits(tensor, *about):
+    if kernel is not None and kernel.fits(tensor, *details):
         return kernel.call
     if _requested == "auto" or not required:
         return None
-    given = ", ".join(map(str, (f"a tensor on {tensor.device}", *about)))
-    why = "".join(f" {reason}" for reason in _refused)
+    arguments = ", ".join(map(str, (f"a tensor on {tensor.device}", *details)))
+    why = "".join(f" {reason}" for reason in _import_errors)
     raise BackendUnavailable(
-        f"backend '{_requested}' was requested, but has no kernel for '{name}' with {given}.{why} Kernels serve CUDA "
-        "tensors, or any in Triton's interpreter (TRITON_INTERPRET=1 before the process starts). Move the model to a "
-        "CUDA device, or use flipout.backend.using('auto'), which falls back to the eager code."
+        f"backend '{_requested}' was requested, but has no kernel for '{name}' with {arguments}.{why} Kernels serve "
+        "CUDA tensors, or tensors on any device in Triton's interpreter (TRITON_INTERPRET=1 before the process "
+        "starts). Move the model to a CUDA device, or use flipout.backend.using('auto'), which falls back to the "
+        "eager code."
     )
 
 
 @cache
 def capability(device: torch.device) -> tuple[int, int]:
-    """NVIDIA's, (0, 0) of all others."""
+    """Return the compute capability of an NVIDIA device, (0, 0) for other devices."""
     return torch.cuda.get_device_capability(device) if device.type == "cuda" and torch.version.hip is None else (0, 0)
 
 
@@ -81,22 +110,22 @@ def _import_offered() -> None:
         try:
             import_module(module)
         except ImportError as error:
-            _refused.append(f"{module} cannot be imported: {error}.")
+            _import_errors.append(f"{module} cannot be imported: {error}.")
 
 
 def kernels() -> tuple[list[str], list[str]]:
-    """The definitions that have a kernel here, and why modules of kernels could not be imported."""
+    """Return the definitions that have a kernel, and why modules with kernels could not be imported."""
     _import_offered()
-    return sorted(_kernels), list(_refused)
+    return sorted(_kernels), list(_import_errors)
 
 
 def asks_for_kernels() -> bool:
-    """Return True if kernels are asked for on a CPU too, by `using("triton")` or by Triton's interpreter."""
+    """Return True if kernels are wanted on a CPU too: inside `using("triton")` or in Triton's interpreter."""
     return _requested == "triton" or (_INTERPRETED and _requested == "auto")
 
 
-def autocasts(kind: str) -> bool:
-    """Return True if autocast is on for that type of device. The meta device has none, and torch's own raises there."""
+def is_autocast_on(kind: str) -> bool:
+    """Return True if autocast is on for that type of device. torch's own function raises for the meta device."""
     return kind != "meta" and torch.is_autocast_enabled(kind)
 
 
@@ -105,24 +134,36 @@ def without_autocast(kind: str) -> AbstractContextManager[Any]:
     return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
 
 
-def eager() -> bool:
-    """Whether only the definitions themselves may run."""
+def is_eager() -> bool:
+    """Return True inside `using("eager")`, where no kernel may run."""
     return _requested == "eager"
 
 
 @contextmanager
 def using(backend: Backend) -> Iterator[None]:
-    """Inside: 'eager' uses no kernels, 'triton' fails where a kernel cannot serve, 'auto' takes those that fit.
+    """Choose the backend for all code inside the context.
 
-    In all threads, for backward passes run in threads of their own.
+    The choice holds in all threads, since autograd runs backward passes in threads of its own. `flipout.using` is
+    something else: it switches the scheme of a model.
+
+    Args:
+        backend: `"auto"` uses the kernels that fit, `"eager"` none. `"triton"` fails where a kernel cannot serve.
+
+    Raises:
+        InvalidArgument: There is no backend of that name.
+        BackendUnavailable: Raised inside the context, by an operation for which `"triton"` has no kernel.
+
+    Example:
+        >>> with flipout.backend.using("eager"):
+        ...     y = model(x)
     """
     global _requested
     if backend not in get_args(Backend):
         raise InvalidArgument(f"backend={backend!r}: expected one of {', '.join(map(repr, get_args(Backend)))}.")
     if backend == "triton":
-        _import_offered()  # here and not inside of a trace
-    before, _requested = _requested, backend
+        _import_offered()  # now, since imports inside a trace would be traced
+    previous, _requested = _requested, backend
     try:
         yield
     finally:
-        _requested = before
+        _requested = previous

@@ -1,36 +1,36 @@
-"""Named refusals and warnings. A message says what was given, what was expected, and the line that fixes it."""
+"""Errors and warnings of this library. A message says what was given, what was expected, and how to fix it."""
 
 
 class FlipoutError(Exception):
-    """Base of every error that this library raises on purpose."""
+    """Base class of all errors that this library raises."""
 
 
 class InvalidArgument(FlipoutError, ValueError):
-    """An argument is outside of what it may be (negative std, p = 1, unknown scheme name)."""
+    """An argument has a value that is not allowed, such as a negative std, p = 1 or an unknown scheme name."""
 
 
 class AsymmetricDistribution(FlipoutError, ValueError):
-    """Flipout needs a distribution that is symmetric about 0. Never possible otherwise."""
+    """Flipout was combined with noise that is not symmetric about 0. It is exact for symmetric noise only."""
 
 
 class NotGaussian(FlipoutError, ValueError):
-    """Local reparameterisation needs Gaussian noise. Never possible otherwise."""
+    """Local reparameterisation was combined with noise that is not Gaussian. It is exact for Gaussian noise only."""
 
 
 class NotLowRank(FlipoutError, ValueError):
-    """Low-rank noise needs one standard deviation for the whole Parameter. Never possible otherwise."""
+    """Low-rank noise was asked for without one Gaussian standard deviation for the whole Parameter."""
 
 
 class SampledPerPosition(FlipoutError, ValueError):
-    """Local reparameterisation would sample every position separately, and nobody asked for that."""
+    """Local reparameterisation would sample every position separately, without `per_position=True`."""
 
 
 class WeightReused(FlipoutError, ValueError):
-    """Local reparameterisation on a weight that several layers use. Never possible."""
+    """Local reparameterisation was asked for a weight that is used more than once in a forward pass."""
 
 
 class ExampleCount(FlipoutError, ValueError):
-    """A layer met another number of examples than the draw has."""
+    """A layer received a different number of examples than the draw has."""
 
 
 class InvalidInput(FlipoutError, ValueError):
@@ -38,67 +38,67 @@ class InvalidInput(FlipoutError, ValueError):
 
 
 class UnknownParameter(FlipoutError, ValueError):
-    """`where` names a Parameter that no known layer can perturb, or names nothing."""
+    """`where` selects no Parameter, or one that no known layer can perturb."""
 
 
 class AlreadyPerturbed(FlipoutError, ValueError):
-    """`where` names a Parameter that is perturbed already."""
+    """`where` selects a Parameter that is already perturbed."""
 
 
 class Unsupported(FlipoutError, ValueError):
-    """A layer has an option or a parametrisation under which its weights cannot be perturbed."""
+    """The library does not support this layer option, parametrisation, transform or call."""
 
 
 class UnservedRead(FlipoutError, RuntimeError):
-    """Code reads a perturbed Parameter outside of its layer in a way that has no result for each example."""
+    """Code reads a perturbed Parameter outside its layer in a way that has no result for each example."""
 
 
 class InterleavedContexts(FlipoutError, RuntimeError):
-    """Contexts on one model were left in another order than they were entered, as by generators that take turns."""
+    """Contexts of one model were not left in the reverse order of entering, for example by interleaved generators."""
 
 
 class NoExampleWeights(FlipoutError, RuntimeError):
-    """There are no per-example weights to return."""
+    """No per-example weights exist: no draw is held, the batch is unknown, or the scheme samples outputs."""
 
 
 class NoPopulation(FlipoutError, ValueError):
-    """A scheme under which the members of a population have no perturbations of their own to be told apart by."""
+    """The scheme gives the members of a population no separate perturbations, so they cannot be compared."""
 
 
 class NotPerturbed(FlipoutError, ValueError):
-    """A model without perturbed layers was given where one with them is needed."""
+    """A model without perturbed layers was passed to a function that needs them."""
 
 
 class NoPrior(FlipoutError, ValueError):
-    """A KL was asked for, of a Parameter that has no prior."""
+    """A KL divergence was asked for, but a Parameter has no prior."""
 
 
 class NonFinite(FlipoutError, ArithmeticError):
-    """A loss is infinite or not a number."""
+    """A loss, fitness or update is infinite or NaN."""
 
 
 class AmbiguousReplay(FlipoutError, RuntimeError):
-    """A checkpoint recomputes a block and the draw of its forward pass cannot be known."""
+    """A checkpoint recomputes a block, but the draw of its forward pass is unknown. Use `flipout.checkpoint`."""
 
 
 class BackendUnavailable(FlipoutError, RuntimeError):
-    """A backend was asked for by name where it has no kernel that can serve."""
+    """A backend was requested by name, but has no kernel for this operation and tensor."""
 
 
 class DataError(FlipoutError, RuntimeError):
-    """A data set or a file of a run is missing, corrupt or truncated, or cannot be downloaded."""
+    """A data set or a file of a run is missing, corrupt or truncated, or its download failed."""
 
 
 class RunError(FlipoutError, RuntimeError):
-    """A run of an experiment cannot be started, or taken up again, in the folder it was given."""
+    """A run of an experiment cannot be started or resumed in the folder that was given."""
 
 
 class MissingExtra(FlipoutError, ImportError):
-    """Something needs a package that comes with an extra of this library, and is not installed."""
+    """A feature needs a package that is not installed. It comes with one of this library's extras."""
 
 
 class FleetError(FlipoutError, RuntimeError):
-    """The workers of a fleet cannot be had, or die one after another."""
+    """The workers of a fleet cannot be started, or keep dying."""
 
 
 class FlipoutWarning(UserWarning):
@@ -114,4 +114,4 @@ class NeverRead(FlipoutWarning):
 
 
 class LayoutUnknown(FlipoutWarning):
-    """A batch did not show where a layer's input has its examples."""
+    """A batch did not show where the input of a layer has its examples."""

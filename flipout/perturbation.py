@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._shards import Shard
-from .distributions.base import Distribution, Scaled, sample
-from .draws.bits import transformed
+from .distributions.base import Distribution
+from .distributions.scaled import ScaledNoise, sample
+from .draws.bits import is_transformed
 from .draws.draw import Draw
 from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from .draws.signs import sign_at, signs
@@ -19,53 +20,56 @@ from .errors import AsymmetricDistribution
 
 
 class Part(NamedTuple):
-    """Rows `start` onward of a Parameter that packs several matrices."""
+    """A range of rows of a Parameter that packs several matrices."""
 
     start: int
     length: int
-    whole: int
+    parameter_rows: int  # rows of the whole Parameter
 
 
 @dataclass(frozen=True)
 class Signs:
-    """Whose signs: the Parameter and the examples. The `seed` is handed in, since it may live in a vmap."""
+    """Identifies signs by Parameter and examples. The seed is passed to each method, since a vmap may batch it."""
 
     key: int
     first: int
     count: int
     antithetic: bool
-    part: "Part | None" = None
+    part: Part | None = None
 
     def over(self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype) -> list[Tensor]:
-        """(count, features) of ±1 for each (dimension, features)."""
+        """Return ±1 of shape (count, features) for each pair (dimension, features)."""
         return next(self.runs(dims, seed, dtype, self.count))
 
     def runs(
-        self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype, some: int, masks: bool = False
+        self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype, batch_rows: int, masks: bool = False
     ) -> Iterator[list[Tensor]]:
-        """`over`, for `some` examples after the other: made at once, but unpacked only as they are asked for."""
+        """Yield the signs of `batch_rows` examples at a time, as ±1 or as masks. They are unpacked as asked for."""
         part = self.part
-        over = [(dim, part.whole if part and dim == 0 else features) for dim, features in dims]
-        for made in signs(seed, self.key, over, self.first, self.count, dtype, masks, some):
+        over = [(dim, part.parameter_rows if part and dim == 0 else features) for dim, features in dims]
+        for drawn in signs(seed, self.key, over, self.first, self.count, dtype, masks, batch_rows):
             for j, (dim, features) in enumerate(dims):
                 if part and dim == 0:
-                    made[j] = made[j].narrow(1, part.start, features)
+                    drawn[j] = drawn[j].narrow(1, part.start, features)
                 if self.antithetic and dim == 0:
-                    made[j] = made[j] ^ torch.iinfo(made[j].dtype).min if masks else -made[j]
-            yield made
+                    drawn[j] = drawn[j] ^ torch.iinfo(drawn[j].dtype).min if masks else -drawn[j]
+            yield drawn
 
     def at(self, dim: int, example: Tensor, feature: Tensor, seed: Tensor, dtype: torch.dtype) -> Tensor:
-        """Single signs; examples are counted from the first one here."""
-        made = sign_at(seed, self.key, dim, example + self.first, feature, dtype)
-        return -made if self.antithetic and dim == 0 else made
+        """Return single signs. `example` counts from the first example of these signs."""
+        drawn = sign_at(seed, self.key, dim, example + self.first, feature, dtype)
+        return -drawn if self.antithetic and dim == 0 else drawn
 
 
 @dataclass(eq=False, slots=True)
 class Perturbation:
-    """Products are computed in `dtype`; noise is made in the Parameter's own dtype and cast."""
+    """A Parameter as the examples `first` onward see it: its mean, its ΔŴ and its signs under one draw.
+
+    Products are computed in `dtype`. Noise is drawn in the Parameter's own dtype and then cast.
+    """
 
     parameter: Tensor
-    given: Tensor | None  # the spread
+    computed_spread: Tensor | None  # None if `source` is set
     distribution: Distribution
     draw: Draw
     key: int
@@ -73,14 +77,14 @@ class Perturbation:
     examples: int
     dtype: torch.dtype
     part: Part | None = None
-    source: Tensor | None = None  # in place of the spread, its softplus
-    noise: Tensor | None = None  # that of `base`, where it was made at once for the whole draw
+    source: Tensor | None = None  # the spread is its softplus, computed together with the noise
+    noise: Tensor | None = None  # the noise of `base`, if it was drawn at once for the whole model
     base: int = 0
 
     @property
     def spread(self) -> Tensor:
-        if self.given is not None:
-            return self.given
+        if self.computed_spread is not None:
+            return self.computed_spread
         assert self.source is not None
         return F.softplus(self.source)
 
@@ -91,7 +95,7 @@ class Perturbation:
 
     @property
     def spread_of_mean(self) -> Tensor:
-        """The spread, of the mean's shape."""
+        """The spread, expanded to the mean's shape."""
         return self._rows_of(self.spread.expand_as(self.parameter), 0)
 
     @property
@@ -102,41 +106,53 @@ class Perturbation:
         return self.draw.seed_of_signs(reuse)
 
     def deltas(self, first: int, count: int) -> Tensor:
-        """(count, *shape): ΔŴ of the bases `first` onward."""
+        """Return ΔŴ of the bases `first` onward, of shape (count, *shape)."""
         return self._sample(self._starts(NOISE, first, count))
 
     def shard_of_deltas(self, shard: Shard, count: int) -> Tensor:
-        """`deltas` of the first bases: the numbers that this rank holds, as the spread does. All ranks see one draw."""
+        """Return this rank's part of `deltas(0, count)`. The spread is sharded too, and all ranks share one draw."""
         start = shard.agreed(self._starts(NOISE, 0, count)).view(-1, *[1] * len(shard.shape))
         stream = Stream(start, shard.full_shape, self.spread.dtype, shard.elements(start.device))
         return (self.spread * self.distribution.noise(stream)).to(self.dtype)
 
     def delta(self, base: int = 0) -> Tensor:
-        """ΔŴ of one base."""
-        if self.noise is not None and self.given is not None and base == self.base:
-            delta = self.given * self.noise
+        """Return ΔŴ of one base."""
+        if self.noise is not None and self.computed_spread is not None and base == self.base:
+            delta = self.computed_spread * self.noise
             return delta if self.part is None else self._rows_of(delta, 0)
         return self._sample(*self._start(base))
 
-    def made_of(self, base: int) -> tuple[Tensor, Tensor, Scaled] | None:
-        """What ΔŴ of one base is made of, for whoever has it made by a kernel on the way: the spread or its source, and
-        where the noise starts. None where no kernel does that, or the spread itself has a gradient."""
-        if self.part is not None or transformed():
+    def kernel_inputs(self, base: int) -> tuple[Tensor, Tensor, ScaledNoise] | None:
+        """Return what a fused kernel needs to compute ΔŴ of one base.
+
+        Returns:
+            The spread or its source, the start of the noise, and how the two combine. None if no kernel fits, or if the
+            spread itself needs a gradient.
+        """
+        if self.part is not None or is_transformed():
             return None
-        given, scaled = self._scaled(None)
-        learned = given.requires_grad and not scaled.softplus
-        if learned or scaled.kernel(self.draw.seed, given, softplus=scaled.softplus) is None:
+        factor, scaled = self._scaled(None)
+        spread_needs_grad = factor.requires_grad and not scaled.softplus
+        if spread_needs_grad or scaled.kernel(self.draw.seed, factor, softplus=scaled.softplus) is None:
             return None
         start, origin = self._start(base)
-        return given, start, scaled._replace(origin=origin)
+        return factor, start, scaled._replace(origin=origin)
 
     def starts(self, first: int, count: int) -> Tensor | None:
-        """(count,): where the streams of ΔŴ of the bases `first` onward start, if ΔŴ is N(0, 1) times one number."""
-        plain = self.distribution.gaussian and self.given is not None and self.given.dim() == 0 and self.part is None
-        return self._starts(NOISE, first, count) if plain else None
+        """Return (count,) stream starts of the bases `first` onward, or None unless ΔŴ is one number times N(0, 1)."""
+        spread = self.computed_spread
+        has_one_std = self.distribution.gaussian and spread is not None and spread.dim() == 0 and self.part is None
+        return self._starts(NOISE, first, count) if has_one_std else None
 
     def delta_rows(self, row: Tensor, base: Tensor, first: int, count: int) -> Tensor:
-        """(*row.shape, width): single rows of a 2-D ΔŴ, each of its own base among the `count` bases `first` onward."""
+        """Return single rows of a 2-D ΔŴ, of shape (*row.shape, width).
+
+        Args:
+            row: Indices of the rows.
+            base: The base of each row, among the `count` bases `first` onward.
+            first: The first base.
+            count: The number of bases.
+        """
         height, width = self.parameter.shape
         if count == 1 and row.numel() >= height:
             return F.embedding(row, self.delta(first))
@@ -146,19 +162,21 @@ class Perturbation:
         return (self.spread_rows(row) * noise).to(self.dtype)
 
     def spread_rows(self, row: Tensor) -> Tensor:
-        """Rows of the spread, broadcastable to (*row.shape, width)."""
+        """Return rows of the spread, broadcastable to (*row.shape, width)."""
         return self.spread if self.spread.dim() == 0 else F.embedding(row, self.spread.expand_as(self.parameter))
 
     def factors(self, rank: int, first: int, count: int) -> tuple[Tensor, Tensor]:
-        """(count, d0, rank) and (count, rank, …) of the examples `first` onward, for a spread that rows have in common:
-        every number of their product has that as its standard deviation."""
+        """Return the low-rank factors of the examples `first` onward, (count, d0, rank) and (count, rank, …).
+
+        Each entry of their product has the spread as its standard deviation. All entries of a row must share it.
+        """
         start, (d0, *others) = self._starts(NOISE, first, count), self.parameter.shape
         left = Stream(start, (d0, rank), self.spread.dtype).normal() * (self.spread / math.sqrt(rank))
         right = Stream(start, (rank, *others), self.spread.dtype).normal(1)
         return self.oriented(self._rows_of(left, 1)).to(self.dtype), right.to(self.dtype)
 
     def left_rows(self, rank: int, row: Tensor, example: Tensor) -> Tensor:
-        """(*row.shape, rank): single rows of the left factors, each of its own example among those here."""
+        """Return single rows of the left factors, each for its example, of shape (*row.shape, rank)."""
         start = self._starts(NOISE, self.first, self.examples)[example].unsqueeze(-1)
         element = row.unsqueeze(-1) * rank + torch.arange(rank, device=row.device)
         left = Stream(start, (self.parameter.shape[0], rank), self.spread.dtype, element).normal()
@@ -166,33 +184,35 @@ class Perturbation:
         return self.oriented(left * (spread / math.sqrt(rank))).to(self.dtype)
 
     def oriented(self, delta: Tensor) -> Tensor:
-        """ΔŴ, negated in an antithetic draw: for schemes without signs."""
+        """Return ΔŴ, negated in an antithetic draw. Schemes without signs use this."""
         if self.draw.antithetic and not self.distribution.symmetric:
             raise AsymmetricDistribution(
-                f"An antithetic draw of {self.distribution}: negating it would give weights that it never takes. "
-                "Use a distribution that is symmetric about 0, or hold without antithetic=True."
+                f"An antithetic draw of {self.distribution}: its negative has another distribution. Use noise that is "
+                "symmetric about 0, or hold without antithetic=True."
             )
         return -delta if self.draw.antithetic else delta
 
     def output_noise(self, shape: tuple[int, ...]) -> Tensor:
-        """(examples, *shape) of N(0, 1), for the local reparameterisation."""
+        """Return N(0, 1) noise of shape (examples, *shape) for the local reparameterisation."""
         start = self._starts(OUTPUT_NOISE, self.first, self.examples)
         return self.oriented(Stream(start, shape, self.dtype).normal(self.part.start if self.part else 0))
 
-    def seen_by(self, first: int, examples: int) -> Self:
+    def for_examples(self, first: int, examples: int) -> Self:
+        """Return this Parameter as other examples see it."""
         return replace(self, first=first, examples=examples)
 
     def _sample(self, start: Tensor, origin: Origin | None = None) -> Tensor:
-        given, scaled = self._scaled(origin)
-        return self._rows_of(sample(scaled, given, start, self.dtype), start.dim())
+        factor, scaled = self._scaled(origin)
+        return self._rows_of(sample(scaled, factor, start, self.dtype), start.dim())
 
-    def _scaled(self, origin: Origin | None) -> tuple[Tensor, Scaled]:
-        given, softplus = (self.spread, False) if self.source is None else (self.source, True)
-        return given, Scaled(self.distribution, self.parameter.shape, given.dtype, origin, softplus)
+    def _scaled(self, origin: Origin | None) -> tuple[Tensor, ScaledNoise]:
+        """Return the spread or its source, and how it is multiplied with noise."""
+        factor, softplus = (self.spread, False) if self.source is None else (self.source, True)
+        return factor, ScaledNoise(self.distribution, self.parameter.shape, factor.dtype, origin, softplus)
 
     def _start(self, base: int) -> tuple[Tensor, Origin | None]:
-        """Where the stream of ΔŴ of one base starts; or the seed, and how that is made of it."""
-        if self.draw.lasting:
+        """Return the start of the noise of one base, or the seed and the origin to compute it from."""
+        if self.draw.can_keep_seeds:
             return self.draw.seed, Origin(self.key, NOISE, base, self.draw.fold)
         return self._starts(NOISE, base, 1).squeeze(0), None
 
@@ -200,4 +220,5 @@ class Perturbation:
         return stream_starts(self.draw.seed, self.key, field, first, count, self.draw.fold)
 
     def _rows_of(self, tensor: Tensor, dim: int) -> Tensor:
+        """Return the rows of `part`, in dimension `dim`."""
         return tensor.narrow(dim, self.part.start, self.part.length) if self.part else tensor

@@ -1,4 +1,4 @@
-"""Who computes: what is chosen, what a request does, and that nothing of it is needed."""
+"""Kernels: which one is chosen, what an explicit request does, and that everything runs without them."""
 
 import os
 import subprocess
@@ -21,11 +21,11 @@ def kernel() -> str:
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry of its own, in a process where kernels may serve a CPU."""
+    """An empty registry with one kernel, in a process where kernels may serve a CPU."""
     for name, value in {
         "_kernels": {},
         "_offered": [],
-        "_refused": [],
+        "_import_errors": [],
         "_requested": "auto",
         "_INTERPRETED": True,
     }.items():
@@ -33,13 +33,13 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     backend.register("product", kernel, lambda tensor, dtype=torch.float32: dtype == torch.float32)
 
 
-def test_the_automatic_choice_takes_a_kernel_that_fits() -> None:
+def test_auto_uses_a_kernel_that_fits() -> None:
     assert backend.chosen("product", HERE) is kernel
     assert backend.chosen("product", HERE, torch.float64) is None
     assert backend.chosen("sum", HERE) is None
 
 
-def test_the_automatic_choice_leaves_a_cpu_and_the_compiler_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_no_kernel_on_a_cpu_or_in_a_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if backend.chosen("product", x) is None else x - 1
 
@@ -49,7 +49,7 @@ def test_the_automatic_choice_leaves_a_cpu_and_the_compiler_alone(monkeypatch: p
     monkeypatch.setattr(backend, "_INTERPRETED", False)
     backend.offer("no.such.module")
     assert torch.equal(f(HERE), HERE + 1)
-    assert backend._offered  # nothing was imported for it
+    assert backend._offered  # still not imported
 
 
 def test_eager_uses_no_kernel() -> None:
@@ -57,7 +57,7 @@ def test_eager_uses_no_kernel() -> None:
         assert backend.chosen("product", HERE) is None
 
 
-def test_a_request_fails_where_no_kernel_serves() -> None:
+def test_a_request_for_triton_fails_without_a_kernel() -> None:
     with backend.using("triton"):
         assert backend.chosen("product", HERE) is kernel
         with pytest.raises(BackendUnavailable, match=r"'product' with a tensor on cpu, torch.float64.*using\('auto'\)"):
@@ -66,14 +66,14 @@ def test_a_request_fails_where_no_kernel_serves() -> None:
             backend.chosen("sum", HERE)
 
 
-def test_a_request_says_why_kernels_are_missing() -> None:
+def test_the_error_says_why_kernels_are_missing() -> None:
     backend.offer("no_such_module")
     assert backend.chosen("sum", HERE) is None
     with backend.using("triton"), pytest.raises(BackendUnavailable, match="No module named 'no_such_module'"):
         backend.chosen("sum", HERE)
 
 
-def test_requests_nest_and_end_with_an_error() -> None:
+def test_contexts_nest_and_are_left_on_an_error() -> None:
     with backend.using("eager"):
         with backend.using("auto"):
             assert backend.chosen("product", HERE) is kernel
@@ -99,7 +99,7 @@ def output():
 
 
 def run(code: str, **environment: str) -> None:
-    """In a process of its own: what is imported there, and when, is the question."""
+    """Run code in a new process, where it can be seen what gets imported."""
     subprocess.run(
         [sys.executable, "-W", "error", "-c", MODEL + code],
         check=True,
@@ -108,11 +108,11 @@ def run(code: str, **environment: str) -> None:
     )
 
 
-def test_on_a_cpu_triton_is_not_even_imported() -> None:
+def test_triton_is_not_imported_on_a_cpu() -> None:
     run("output(); assert 'triton' not in sys.modules")
 
 
-def test_without_triton_everything_falls_back() -> None:
+def test_everything_falls_back_without_triton() -> None:
     code = """
 sys.modules["triton"] = None
 output()
@@ -127,12 +127,12 @@ else:
     run(code, TRITON_INTERPRET="1")
 
 
-def test_a_process_that_asks_for_the_interpreter_gets_it() -> None:
+def test_the_interpreter_is_used_where_the_environment_asks_for_it() -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     code = """
-made = output()
+interpreted = output()
 assert "flipout.ops.triton" in sys.modules
 with flipout.backend.using("eager"):
-    torch.testing.assert_close(made, output())
+    torch.testing.assert_close(interpreted, output())
 """
     run(code, TRITON_INTERPRET="1")

@@ -60,7 +60,7 @@ def by_torch() -> Iterator[None]:
     """As on any device but a CPU."""
     with pytest.MonkeyPatch.context() as patched:
         for module in (bits, signs_module, noise_module):
-            patched.setattr(module, "on_cpu", lambda _: False)
+            patched.setattr(module, "uses_numpy", lambda _: False)
         yield
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .._arguments import whole_number
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
 from ..nn.contexts import counted, perturbed_layers, sampling
 from .kl import kl, one_draw, with_priors
@@ -112,7 +112,7 @@ class ELBO(nn.Module):
         weight = self._weight(step)
         with self._draw():
             output = self.model(*x) if isinstance(x, tuple) else self.model(x)
-            divergence, seen = kl(self.model), None if transformed() else counted(self.model)
+            divergence, seen = kl(self.model), None if is_transformed() else counted(self.model)
         each = self.likelihood(output, target)
         examples = self._count(each, target, seen)
         log_likelihood = each.sum(dtype=torch.promote_types(each.dtype, torch.float32))
@@ -183,7 +183,7 @@ class ELBO(nn.Module):
         return each.shape[dim]
 
     def _check_finite(self, terms: Terms) -> None:
-        if not self.check or transformed() or bool(terms.loss.isfinite()):
+        if not self.check or is_transformed() or bool(terms.loss.isfinite()):
             return
         values = {"log-likelihood": terms.log_likelihood.item(), "KL": terms.kl.item()}
         bad = " and ".join(f"the {name} is {value}" for name, value in values.items() if not math.isfinite(value))
@@ -196,7 +196,7 @@ class ELBO(nn.Module):
     def _check_signs(self, each: Tensor, target: Any) -> None:
         """A function that returns a loss would be maximised; densities may be above 1, probabilities are not."""
         known = isinstance(self.likelihood, Likelihood) or not isinstance(target, Tensor)
-        if not self.check or transformed() or known or target.is_floating_point() or target.is_complex():
+        if not self.check or is_transformed() or known or target.is_floating_point() or target.is_complex():
             return
         most = each.detach().max().item()
         if most > _ROUNDED:

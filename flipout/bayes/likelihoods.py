@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..errors import InvalidArgument, InvalidInput
 
 __all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "Poisson"]
@@ -215,7 +215,7 @@ def _check_shapes(kind: str, output: Tensor, target: Tensor, expected: torch.Siz
 
 def _check_range(kind: str, target: Tensor, low: float, high: float, ignored: int | None = None) -> None:
     """Only where reading them costs nothing."""
-    if target.device.type != "cpu" or transformed():
+    if target.device.type != "cpu" or is_transformed():
         return
     counted = target if ignored is None else target[target != ignored]
     if counted.numel():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .._arguments import whole_number
 from .._student import t_quantile
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..draws.draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
 from ..nn.contexts import held_pass, hold, in_eval, perturbed_layers, using
@@ -49,7 +49,7 @@ class Prediction:
         """Where the mean of infinitely many samples lies, from and to, (N, …) each: Student's t over the bases."""
         if not 0 < level < 1:
             raise InvalidArgument(f"interval(level={level!r}): expected a probability between 0 and 1.")
-        if self.bases == 1 and not transformed():
+        if self.bases == 1 and not is_transformed():
             warnings.warn(
                 f"The {self.count} samples share one base, which says nothing of its own error: the interval is NaN. "
                 "Ask for more of them, predict(…, samples=32), or for smaller groups, group=1.",

@@ -1,8 +1,8 @@
 """ΔŴ as one node of a compiled graph, in each direction.
 
 torch.compile would trace the bit arithmetic and the Box–Muller transform of every Parameter, and would keep the noise,
-which is as large as the weights, for the backward pass. As a custom op ΔŴ is made by the kernel or by numpy, and the
-backward pass makes the noise again from its seed.
+which is as large as the weights, for the backward pass. As a custom op, ΔŴ is computed by the kernel or by numpy, and
+the backward pass draws the noise again from its seed.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..draws.noise import Origin
-from .base import Distribution, Kind, Scaled, sample, standard
+from .base import Distribution, Kind, standard
+from .scaled import ScaledNoise, sample
 
 
 class _Normal(Distribution):
@@ -34,20 +35,20 @@ class _Sign(_Normal):
         return stream.sign()
 
 
-_KINDS: dict[str, Distribution] = {"normal": _Normal(), "sign": _Sign()}
+_BY_KIND: dict[str, Distribution] = {"normal": _Normal(), "sign": _Sign()}
 
 
-def delta(scaled: Scaled, kind: Kind, factor: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return `sample(scaled, factor, start, dtype)` as a node."""
+def delta(scaled: ScaledNoise, kind: Kind, factor: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return `sample(scaled, factor, start, dtype)` as one node of the graph."""
     origin = (0, 0, 0, 0) if scaled.origin is None else tuple(scaled.origin)
     shape, is_seeded = list(scaled.shape), scaled.origin is not None
-    return scaled_noise(factor, start, shape, kind, scaled.rounded, dtype, scaled.softplus, is_seeded, *origin)
+    return scaled_noise(factor, start, shape, kind, scaled.noise_dtype, dtype, scaled.softplus, is_seeded, *origin)
 
 
 def _scaled(
-    shape: Sequence[int], kind: str, rounded: torch.dtype, softplus: bool, is_seeded: bool, origin: tuple[int, ...]
-) -> Scaled:
-    return Scaled(_KINDS[kind], tuple(shape), rounded, Origin(*origin) if is_seeded else None, softplus)
+    shape: Sequence[int], kind: str, noise_dtype: torch.dtype, softplus: bool, is_seeded: bool, origin: tuple[int, ...]
+) -> ScaledNoise:
+    return ScaledNoise(_BY_KIND[kind], tuple(shape), noise_dtype, Origin(*origin) if is_seeded else None, softplus)
 
 
 @torch.library.custom_op("flipout::scaled_noise", mutates_args=())
@@ -56,7 +57,7 @@ def scaled_noise(
     start: Tensor,
     shape: Sequence[int],
     kind: str,
-    rounded: torch.dtype,
+    noise_dtype: torch.dtype,
     dtype: torch.dtype,
     softplus: bool,
     is_seeded: bool,
@@ -65,8 +66,8 @@ def scaled_noise(
     base: int,
     fold: int,
 ) -> Tensor:
-    """Return factor ∘ noise, or softplus(factor) ∘ noise. The start is a seed if `is_seeded`."""
-    scaled = _scaled(shape, kind, rounded, softplus, is_seeded, (key, field, base, fold))
+    """Return factor ∘ noise, or softplus(factor) ∘ noise. If `is_seeded`, `start` is a seed."""
+    scaled = _scaled(shape, kind, noise_dtype, softplus, is_seeded, (key, field, base, fold))
     return sample(scaled, factor, start, dtype).contiguous()
 
 
@@ -76,7 +77,7 @@ def _(
     start: Tensor,
     shape: Sequence[int],
     kind: str,
-    rounded: torch.dtype,
+    noise_dtype: torch.dtype,
     dtype: torch.dtype,
     softplus: bool,
     is_seeded: bool,
@@ -95,7 +96,7 @@ def scaled_noise_gradient(
     start: Tensor,
     shape: Sequence[int],
     kind: str,
-    rounded: torch.dtype,
+    noise_dtype: torch.dtype,
     softplus: bool,
     is_seeded: bool,
     key: int,
@@ -103,8 +104,8 @@ def scaled_noise_gradient(
     base: int,
     fold: int,
 ) -> Tensor:
-    """Return the gradient of the factor from that of ΔŴ; the noise is made again."""
-    scaled = _scaled(shape, kind, rounded, softplus, is_seeded, (key, field, base, fold))
+    """Return the gradient of the factor, given the gradient of ΔŴ. The noise is drawn again."""
+    scaled = _scaled(shape, kind, noise_dtype, softplus, is_seeded, (key, field, base, fold))
     with torch.no_grad():
         return scaled.gradient(grad, start, factor if softplus else None, factor.shape).contiguous()
 
@@ -116,7 +117,7 @@ def _(
     start: Tensor,
     shape: Sequence[int],
     kind: str,
-    rounded: torch.dtype,
+    noise_dtype: torch.dtype,
     softplus: bool,
     is_seeded: bool,
     key: int,
@@ -124,20 +125,20 @@ def _(
     base: int,
     fold: int,
 ) -> Tensor:
-    return factor.new_empty(factor.shape, dtype=rounded)
+    return factor.new_empty(factor.shape, dtype=noise_dtype)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    factor, start, shape, kind, rounded, _, *rest = inputs
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    factor, start, shape, kind, noise_dtype, _, *rest = inputs
     ctx.save_for_backward(factor, start)
-    ctx.rest = shape, kind, rounded, *rest
+    ctx.rest = shape, kind, noise_dtype, *rest
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     factor, start = ctx.saved_tensors
-    needed = ctx.needs_input_grad[0]
-    gradient = scaled_noise_gradient(grad.contiguous(), factor, start, *ctx.rest) if needed else None
+    needs_grad = ctx.needs_input_grad[0]
+    gradient = scaled_noise_gradient(grad.contiguous(), factor, start, *ctx.rest) if needs_grad else None
     return gradient, *[None] * 11
 
 
-scaled_noise.register_autograd(_backward, setup_context=_keep)
+scaled_noise.register_autograd(_backward, setup_context=_save)

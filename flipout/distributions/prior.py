@@ -1,4 +1,4 @@
-"""What a learned distribution may be compared with: p(w) of each weight of a Parameter, by itself."""
+"""Priors: the density p(w) of single weights that a learned distribution is compared with."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -9,57 +9,76 @@ import torch.distributions as td
 from torch import Tensor
 from torch.distributions import constraints
 
+from .._reprs import call_repr
 from ..errors import InvalidArgument
 
 
 class Prior(ABC):
-    """Its numbers are kept beside each Parameter, in `state_dict`: `weight` gets `weight_prior_<name>`."""
+    """Base class of priors. Subclass `ClosedForm` or `Sampled` instead.
 
-    how: ClassVar[str]  # the KL to it is had, as `summary` says
+    The numbers of a prior are stored beside each Parameter and are part of the `state_dict`: a Parameter `weight` gets
+    `weight_prior_<name>`.
+
+    Attributes:
+        how: How the KL divergence is computed, as `summary` shows it.
+    """
+
+    how: ClassVar[str]
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """One that broadcasts to the Parameter's."""
+        """A shape that broadcasts to the Parameter's."""
 
     @property
     @abstractmethod
     def learned(self) -> tuple[str, ...]:
-        """Numbers > 0 that are learned: each Parameter has its own, as `weight_prior_log_<name>`."""
+        """Names of the numbers that are learned, all above 0. Each Parameter has its own `weight_prior_log_<name>`."""
 
     @abstractmethod
     def numbers(self) -> dict[str, Tensor]:
-        """Name → (first) value, of shape () or one that broadcasts to the weight's."""
+        """Return the initial numbers by name, of shape () or a shape that broadcasts to the weight's."""
 
 
 class ClosedForm(Prior):
-    """A prior to which a Gaussian's KL is known."""
+    """Base class of priors with a closed-form KL divergence from a Gaussian."""
 
     how = "closed form"
 
     @abstractmethod
     def kl(self, mean: Tensor, std: Tensor, numbers: dict[str, Tensor]) -> Tensor:
-        """KL(N(mean, std²) ‖ p) of each weight."""
+        """Return KL(N(mean, std²) ‖ p) for each weight.
+
+        Args:
+            mean: The means of the weights.
+            std: Their standard deviations, of the same shape.
+            numbers: The numbers of the prior, each of a shape that broadcasts to the mean's.
+        """
 
 
 class Sampled(Prior):
-    """A prior whose KL is estimated on a draw."""
+    """Base class of priors whose KL divergence is estimated by Monte Carlo, on the weights of a draw."""
 
     how = "Monte Carlo"
 
     @abstractmethod
     def log_prob(self, weight: Tensor, numbers: dict[str, Tensor]) -> Tensor:
-        """log p of each weight, of its shape, which may have further dimensions in front."""
+        """Return log p(w) for each weight, of the weight's shape.
+
+        Args:
+            weight: The weights, possibly with further dimensions in front: (…, *shape).
+            numbers: The numbers of the prior, each of a shape that broadcasts to the weight's.
+        """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Torch(Prior):
-    """A `torch.distributions` object. Its arguments are the numbers; it is made anew from them."""
+    """A `torch.distributions` object as a prior. Its arguments are the numbers, and it is rebuilt from them."""
 
     distribution: td.Distribution
 
     def __repr__(self) -> str:
-        return repr(self.distribution)
+        return call_repr(self.distribution, _arguments(self.distribution))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,76 +91,82 @@ class _Torch(Prior):
     def numbers(self) -> dict[str, Tensor]:
         return _arguments(self.distribution)
 
-    def of(self, numbers: dict[str, Tensor]) -> td.Distribution:
-        return _made_of(self.distribution, numbers)
+    def with_numbers(self, numbers: dict[str, Tensor]) -> td.Distribution:
+        return _rebuilt(self.distribution, numbers)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _TorchClosedForm(_Torch, ClosedForm):
     def kl(self, mean: Tensor, std: Tensor, numbers: dict[str, Tensor]) -> Tensor:
-        return td.kl_divergence(td.Normal(mean, std, validate_args=False), self.of(numbers))
+        return td.kl_divergence(td.Normal(mean, std, validate_args=False), self.with_numbers(numbers))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _TorchSampled(_Torch, Sampled):
     def log_prob(self, weight: Tensor, numbers: dict[str, Tensor]) -> Tensor:
-        return self.of(numbers).log_prob(weight)
+        return self.with_numbers(numbers).log_prob(weight)
 
 
-def prior_of(given: Any) -> Prior:
-    if isinstance(given, Prior):
-        return given
-    if not isinstance(given, td.Distribution):
+def prior_of(prior: Any) -> Prior:
+    """Return the prior, wrapping a `torch.distributions` object.
+
+    Raises:
+        InvalidArgument: It is no prior over single real weights, or cannot be rebuilt from its arguments.
+    """
+    if isinstance(prior, Prior):
+        return prior
+    if not isinstance(prior, td.Distribution):
         raise InvalidArgument(
-            f"prior={given!r}: expected a prior such as flipout.bayes.Normal(0.0, 1.0), a torch.distributions object, "
+            f"prior={prior!r}: expected a prior such as flipout.bayes.Normal(0.0, 1.0), a torch.distributions object, "
             "or {glob: prior}."
         )
-    if given.event_shape:
+    if prior.event_shape:
         raise InvalidArgument(
-            f"prior={given!r}: it is over vectors of shape {tuple(given.event_shape)}; a prior is over single weights. "
-            "Leave Independent(…) away, or take the marginals."
+            f"prior={prior!r}: it is over vectors of shape {tuple(prior.event_shape)}; expected a prior over single "
+            "weights. Remove Independent(…), or use the marginals."
         )
-    support = given.support
+    support = prior.support
     while hasattr(support, "base_constraint"):
         support = support.base_constraint  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
     if support is not constraints.real:
         raise InvalidArgument(
-            f"prior={given!r}: it lives on {support}, a Gaussian on all real numbers, so the KL would be infinite. Use "
-            "a prior over the real line."
+            f"prior={prior!r}: its support is {support}. A Gaussian covers the real line, so the KL would be infinite. "
+            "Use a prior over the real line."
         )
     standard = td.Normal(torch.zeros(()), torch.ones(()))
     try:
-        again = _made_of(given, _arguments(given))
+        rebuilt = _rebuilt(prior, _arguments(prior))
     except (TypeError, ValueError) as error:
         raise InvalidArgument(
-            f"prior={given!r}: it cannot be made again from its arguments {list(given.arg_constraints)}, as a saved "
-            "model has to. Subclass flipout.bayes.Sampled and give its log_prob."
+            f"prior={prior!r}: it cannot be rebuilt from its arguments {list(prior.arg_constraints)}, which loading a "
+            "saved model requires. Subclass flipout.bayes.Sampled and define log_prob."
         ) from error
     try:
-        td.kl_divergence(standard, again)
+        td.kl_divergence(standard, rebuilt)
     except NotImplementedError:
-        return _TorchSampled(given)
-    return _TorchClosedForm(given)
+        return _TorchSampled(prior)
+    return _TorchClosedForm(prior)
 
 
 def _arguments(distribution: td.Distribution) -> dict[str, Tensor]:
+    """Return the arguments that a torch distribution can be rebuilt from, by name."""
     if isinstance(distribution, td.MixtureSameFamily):
         parts = {"mixture": distribution.mixture_distribution, "component": distribution.component_distribution}
-        return {f"{part}_{name}": value for part, own in parts.items() for name, value in _arguments(own).items()}
+        return {f"{part}_{name}": value for part, inner in parts.items() for name, value in _arguments(inner).items()}
     names = list(distribution.arg_constraints)
     if not names:
         raise TypeError(f"{type(distribution).__name__} names no arguments")
     return {name: getattr(distribution, name) for name in names if name != "probs" or "logits" not in names}
 
 
-def _made_of(like: td.Distribution, numbers: dict[str, Tensor]) -> td.Distribution:
-    """One of the same family with these arguments."""
+def _rebuilt(like: td.Distribution, numbers: dict[str, Tensor]) -> td.Distribution:
+    """Return a distribution of the same family with these arguments."""
     family: Any = type(like)
     if isinstance(like, td.MixtureSameFamily):
         parts = (("mixture", like.mixture_distribution), ("component", like.component_distribution))
-        made = [
-            _made_of(own, {n.removeprefix(f"{part}_"): v for n, v in numbers.items() if n.startswith(f"{part}_")})
-            for part, own in parts
+        rebuilt_parts = [
+            _rebuilt(inner, {n.removeprefix(f"{part}_"): v for n, v in numbers.items() if n.startswith(f"{part}_")})
+            for part, inner in parts
         ]
-        return family(*made, validate_args=False)
+        return family(*rebuilt_parts, validate_args=False)
     return family(**numbers, validate_args=False)

@@ -1,1 +1,1 @@
-"""RANDOMNESS: bits of a seed and a place, signs and noise made of them, and the draw of a forward pass."""
+"""RANDOMNESS: random bits from a seed and a counter, the signs and noise made from them, and the draw of a pass."""

@@ -1,9 +1,9 @@
-"""Seed and place in, 64 random bits out.
+"""Counter-based random bits: a pure function of seed, stream name and place.
 
     word(seed, name, place) = mix(mix(seed) + name + place · γ)
 
-`mix` is the finaliser of SplitMix64 (Steele et al., 2014) and γ its step, so the places of one name are a SplitMix64
-stream, and every name has a stream of its own. Any word can be made alone, on any device, in any order.
+`mix` is the finaliser of SplitMix64 (Steele et al., 2014) and γ its increment. The places of one name therefore form a
+SplitMix64 stream, and each name has its own stream. Any word can be computed alone, on any device, in any order.
 """
 
 from collections.abc import Callable
@@ -16,42 +16,45 @@ from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, is_g
 
 LOW = 0xFFFFFFFF
 GAMMA = 0x9E3779B97F4A7C15 - 2**64
-NAMES = 0x6A09E667F3BCC909  # sets the streams of Parameters apart
+NAMES = 0x6A09E667F3BCC909  # separates the streams of different Parameters
 MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _STAGES = ((30, MIX[0]), (27, MIX[1]), (31, 1))
-CACHED = 2**15  # words at a time on a CPU
+CACHED = 2**15  # words that a CPU computes at a time, so that they stay in its cache
 
 
 def wrap(number: int) -> int:
-    """The 64-bit two's complement of an integer."""
+    """Return an integer as a signed 64-bit number, in two's complement."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def stream_name(key: int, field: int) -> int:
-    """The name of a stream of the Parameter with this 61-bit key; `field` says what it is for (below 8)."""
+    """Return the name of a stream of the Parameter with this 61-bit key. `field` (below 8) is the stream's purpose."""
     return wrap((key << 3 | field) * NAMES)
 
 
-def named(z: Tensor, key: int, field: int) -> Tensor:
-    """z + name. While compiling, keys may be symbols, and their products indices, which must not overflow: tensors
-    wrap around."""
+def add_stream_name(z: Tensor, key: int, field: int) -> Tensor:
+    """Return z + name.
+
+    In a compiled graph the key may be a symbol. Inductor would treat its product as an index, which must not overflow,
+    so the name is computed with tensors, which wrap around.
+    """
     if torch.compiler.is_compiling():
         return z + ((z & 0 | key) << 3 | field) * NAMES
     return z + stream_name(key, field)
 
 
 def mix_number(z: int) -> int:
-    """`mix` of one number."""
+    """Return `mix` of one Python integer."""
     for shift, multiplier in _STAGES:
         z &= 2**64 - 1
         z = (z ^ z >> shift) * multiplier
     return wrap(z)
 
 
-def on_cpu(tensor: Tensor) -> bool:
-    """Whether numpy computes: for integers and small arrays it takes a fraction of torch's time on a CPU.
+def uses_numpy(tensor: Tensor) -> bool:
+    """Return True if numpy should compute with this tensor, since it is faster than torch for small integer arrays.
 
-    Inside torch.func too, where what does not depend on a transform is a constant.
+    Inside torch.func too, a tensor that does not depend on the transform is a constant, and numpy may compute with it.
     """
     if type(tensor) is not Tensor or tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return False
@@ -59,7 +62,7 @@ def on_cpu(tensor: Tensor) -> bool:
 
 
 def undifferentiated(number: Tensor) -> Tensor:
-    """A whole number without the wrappers of torch.func's derivatives, which it has no part in."""
+    """Return an integer tensor without torch.func's gradient wrappers: integers have no derivative."""
     if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
         return number
     while is_gradtrackingtensor(number):
@@ -68,8 +71,8 @@ def undifferentiated(number: Tensor) -> Tensor:
 
 
 def mix(z: Tensor) -> Tensor:
-    """SplitMix64's finaliser of int64 words, in place."""
-    if on_cpu(z) and z.is_contiguous():
+    """Apply SplitMix64's finaliser to int64 words, in place."""
+    if uses_numpy(z) and z.is_contiguous():
         mix_array(z.numpy().view(np.uint64))
         return z
     for shift, multiplier in _STAGES:
@@ -84,7 +87,7 @@ _LAST = np.uint64(_STAGES[2][0])
 
 
 def mix_array(z: np.ndarray) -> np.ndarray:
-    """`mix` of numpy's unsigned integers, in place."""
+    """Apply `mix` to numpy's unsigned integers, in place."""
     for shift, multiplier in _UNSIGNED:
         z ^= z >> shift
         z *= multiplier
@@ -92,9 +95,11 @@ def mix_array(z: np.ndarray) -> np.ndarray:
     return z
 
 
-def transformed() -> bool:
-    """Inside torch.compile, torch.func or forward-mode differentiation, which see through plain tensor code and own
-    what is made there."""
+def is_transformed() -> bool:
+    """Return True inside torch.compile, torch.func or forward-mode differentiation.
+
+    These trace plain tensor code, and a tensor made inside must not be kept for later.
+    """
     return (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
@@ -102,32 +107,33 @@ def transformed() -> bool:
     )
 
 
-def recorded() -> bool:
-    """Inside of a trace or a capture, which own what is made there."""
-    return transformed() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+def is_recorded() -> bool:
+    """Return True inside a trace or a CUDA graph capture: a tensor made there must not be kept for later."""
+    return is_transformed() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 _CONSTANTS: dict[tuple, Tensor] = {}
 
 
 def constant(make: Callable[..., Tensor], *args: Any) -> Tensor:
-    """make(*args), made once; but anew inside of a trace or a capture."""
-    if recorded():
+    """Return `make(*args)`, computed once and kept. Inside a trace or a capture it is computed anew."""
+    if is_recorded():
         return make(*args)
-    made = _CONSTANTS.get((make, *args))
-    if made is None:
+    tensor = _CONSTANTS.get((make, *args))
+    if tensor is None:
         with torch.inference_mode(False):
-            made = make(*args)
-        if type(made) is Tensor:
-            _CONSTANTS[make, *args] = made
-    return made
+            tensor = make(*args)
+        if type(tensor) is Tensor:
+            _CONSTANTS[make, *args] = tensor
+    return tensor
 
 
 def places(count: int, first: int = 0) -> np.ndarray:
-    """(first + i) · γ, of numpy."""
+    """Return (first + i) · γ for i < count, as a numpy array."""
     return np.arange(first, first + count, dtype=np.uint64) * np.uint64(GAMMA % 2**64)
 
 
 def steps(count: int, device: torch.device, first: int = 0) -> Tensor:
-    """(first + i) · γ. Without the `| 0`, inductor would fold the product into an index, which must not overflow."""
+    """Return (first + i) · γ for i < count, as a tensor."""
+    # Without the `| 0`, inductor would fold the product into an index, which must not overflow.
     return (torch.arange(first, first + count, device=device) | 0).mul_(GAMMA)

@@ -1,4 +1,4 @@
-"""A draw: the numbers that say which sample of the weights is seen."""
+"""A draw: the numbers that identify one sample of the weights."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,51 +8,51 @@ from torch import Tensor
 
 from .._arguments import whole_number
 from ..errors import InvalidArgument
-from .bits import transformed, undifferentiated, wrap
+from .bits import is_transformed, undifferentiated, wrap
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Seeds, and how rows of a batch are numbered. Nothing here changes; a `Pass` has what does."""
+    """The seeds of a sample, and how the rows of a batch are numbered. It is immutable; a `Pass` holds the state."""
 
     seed: Tensor
-    sign_seed: Tensor | None = None  # if the signs have a seed of their own
+    sign_seed: Tensor | None = None  # a separate seed for the signs; None to use `seed`
     first: int = 0  # the index of the first example
     rows: int = 1  # rows per example
-    group: int | None = None  # examples per base, instead of the scheme's
+    group: int | None = None  # examples per base; overrides the group of the scheme
     antithetic: bool = False  # negate every perturbation
-    rank: int = 0  # the data-parallel rank, whose examples follow those of the ranks before
-    share_base: bool = False  # all ranks have one base; else each rank folds its number into the base
-    fixed: bool = False  # nobody writes to the seeds, so they can be kept without a copy
+    rank: int = 0  # data-parallel rank; its examples are numbered after those of lower ranks
+    share_base: bool = False  # True: all ranks use the same base. False: each rank has its own
+    fixed: bool = False  # the seeds are never written to, so they can be kept without a copy
 
     def __post_init__(self) -> None:
         is_usual = type(self.first) is int and type(self.rows) is int and self.group is None
         if is_usual and self.first >= 0 and self.rows > 0:
-            return  # every forward pass makes a draw like this one
+            return  # the fast way out: every forward pass makes such a draw
         for name, least in (("first", 0), ("rows", 1), ("group", 1)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):
                 object.__setattr__(self, name, whole_number(name, value, least))
 
     def seed_of_signs(self, reuse: bool) -> Tensor:
-        """Return the seed of the signs as it is now. A tensor that somebody may write to before backward is copied.
+        """Return the current seed of the signs. If the seed tensor may be written to before backward, return a copy.
 
         Args:
-            reuse: The scheme keeps its signs over mini-batches, so they do not depend on the draw.
+            reuse: Whether the scheme keeps its signs over mini-batches. They then do not depend on the draw.
         """
         if reuse and self.sign_seed is None:
             return torch.zeros_like(self.seed)
         seed = self.seed if self.sign_seed is None else self.sign_seed
-        return seed if self.lasting else seed.clone()
+        return seed if self.can_keep_seeds else seed.clone()
 
     @property
-    def lasting(self) -> bool:
-        """True if autograd may keep the seeds: nobody writes to them, and they are not of inference mode."""
-        return self.fixed and (transformed() or torch.is_inference_mode_enabled() or not self.seed.is_inference())
+    def can_keep_seeds(self) -> bool:
+        """Whether autograd may keep the seeds: they are never written to and are no inference-mode tensors."""
+        return self.fixed and (is_transformed() or torch.is_inference_mode_enabled() or not self.seed.is_inference())
 
     @property
     def fold(self) -> int:
-        """The number that sets this rank's base apart."""
+        """The number that makes the base of this rank differ from those of other ranks."""
         return 0 if self.share_base else self.rank
 
     def to(self, device: torch.device) -> "Draw":
@@ -66,7 +66,11 @@ class Draw:
 def from_seed(
     seed: int | Tensor, sign_seed: int | Tensor | None = None, device: torch.device | None = None, **fields
 ) -> Draw:
-    """Return a draw that anyone with the seed can replay."""
+    """Return a draw that can be replayed from its seed.
+
+    Raises:
+        InvalidArgument: A seed is neither an int nor a 0-dim int64 tensor.
+    """
     sign_tensor = None if sign_seed is None else _seed_tensor(sign_seed, device)
     fixed = not isinstance(seed, Tensor) and not isinstance(sign_seed, Tensor)
     return Draw(_seed_tensor(seed, device), sign_tensor, fixed=fixed, **fields)
@@ -80,7 +84,7 @@ def _seed_tensor(seed: int | Tensor, device: torch.device | None) -> Tensor:
             )
         return undifferentiated(seed)
     number = whole_number("seed", seed, more=", or a 0-dim int64 tensor.")
-    with torch.inference_mode(False):  # autograd keeps it
+    with torch.inference_mode(False):  # autograd keeps the seed
         return undifferentiated(torch.full((), wrap(number), dtype=torch.int64, device=_real_device(device)))
 
 
@@ -91,14 +95,17 @@ def fresh_seed(device: torch.device) -> Tensor:
 
 
 def _real_device(device: torch.device | None) -> torch.device | None:
-    """Return the CPU in place of the meta device: weights that are offloaded to it come back within the same draw."""
+    """Return the device, but the CPU instead of the meta device.
+
+    Weights that are offloaded to the meta device are loaded again within the same draw.
+    """
     return torch.device("cpu") if device is not None and device.type == "meta" else device
 
 
 def runs(first: int, count: int, most: int, group: int) -> Iterator[tuple[int, int]]:
     """Split examples into consecutive runs of at most `most`, as (first, count).
 
-    A run ends at the end of a group if it can hold that much. `group` 0 puts all examples into one group.
+    A run ends where a group ends, if `most` examples reach that far. With `group=0` all examples are one group.
     """
     stop = first + count
     while first < stop:

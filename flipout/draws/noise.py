@@ -1,4 +1,4 @@
-"""Noise: a pure function of seed, Parameter, base and element, along the streams of `bits`."""
+"""Noise: a pure function of seed, Parameter, base and element, read from the streams of `bits`."""
 
 import math
 from collections.abc import Iterable
@@ -11,16 +11,29 @@ import torch
 from torch import Tensor
 
 from ..backend import chosen
-from .bits import CACHED, GAMMA, LOW, mix, mix_array, mix_number, named, on_cpu, places, steps, stream_name, wrap
+from .bits import (
+    CACHED,
+    GAMMA,
+    LOW,
+    add_stream_name,
+    mix,
+    mix_array,
+    mix_number,
+    places,
+    steps,
+    stream_name,
+    uses_numpy,
+    wrap,
+)
 from .signs import unpack
 
-NOISE, OUTPUT_NOISE = 7, 6  # what a stream is for; signs are those below, by their dimension
-KINDS = 0xBB67AE8584CAA73B - 2**64  # sets the words of normal, uniform and sign noise apart
-FOLDS = 0x3C6EF372FE94F82B  # sets ranks apart
+NOISE, OUTPUT_NOISE = 7, 6  # fields of stream names; the fields below are for signs, one for each dimension
+KINDS = 0xBB67AE8584CAA73B - 2**64  # separates the words of normal, uniform and sign noise
+FOLDS = 0x3C6EF372FE94F82B  # separates data-parallel ranks
 
 
 class Origin(NamedTuple):
-    """Where the stream of one base starts, to be made of a seed by whoever makes the noise."""
+    """Identifies the noise stream of one base. Together with a seed it gives the starting point of the stream."""
 
     key: int
     field: int
@@ -28,32 +41,33 @@ class Origin(NamedTuple):
     fold: int
 
     def start(self, seed: Tensor) -> Tensor:
+        """Return the starting point of the stream, of the seed's shape."""
         return stream_starts(seed, self.key, self.field, self.base, 1, self.fold).squeeze(-1)
 
-    @lru_cache(1024)  # noqa: B019 (what it keeps alive is a few numbers)
+    @lru_cache(1024)  # noqa: B019 (it keeps only a few numbers alive)
     def words(self) -> tuple[int, int]:
-        """What is added to the seed before it is mixed, and after."""
+        """Return the numbers to add to the seed before and after mixing it."""
         return wrap(self.fold * FOLDS), wrap(stream_name(self.key, self.field) + mix_number(self.base * GAMMA))
 
 
 def stream_starts(seed: Tensor, key: int, field: int, first: int, count: int, fold: int = 0) -> Tensor:
-    """(count,) starting points, one for each base (or example) `first` onward; `fold` sets a rank apart.
+    """Return (count,) starting points, one for each base (or example) `first` onward. `fold` separates ranks.
 
-    start = mix(seed + fold) + name + mix(base · γ): base 0 of rank 0 starts where the Parameter's stream does.
+    start = mix(seed + fold) + name + mix(base · γ), so base 0 of rank 0 starts where the Parameter's stream starts.
     """
     kernel = chosen("stream_starts", seed)
     if kernel is not None:
         return kernel(seed, key, field, first, count, fold)
-    if on_cpu(seed):
+    if uses_numpy(seed):
         before, after = Origin(key, field, 0, fold).words()
         bases = mix_array(places(count, first))
         return torch.from_numpy((bases + np.uint64((mix_number(int(seed) + before) + after) % 2**64)).view(np.int64))
     folded = seed + ((seed & 0 | fold) * FOLDS if torch.compiler.is_compiling() else wrap(fold * FOLDS))
-    return named(mix(folded), key, field) + mix(steps(count, seed.device, first))
+    return add_stream_name(mix(folded), key, field) + mix(steps(count, seed.device, first))
 
 
 def normal_pairs(words: np.ndarray, real: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Two normal numbers of each 64-bit word, by Box and Muller: the radius of its high half, the angle of its low."""
+    """Return two normal numbers for each 64-bit word, by Box–Muller: radius from its high half, angle from its low."""
     halves, kind = words.view(np.uint32), np.float64 if real == torch.float64 else np.float32
     angle, radius = halves[..., 0::2].astype(kind), halves[..., 1::2].astype(kind)
     radius *= kind(2.0**-32)
@@ -71,9 +85,9 @@ def normal_pairs(words: np.ndarray, real: torch.dtype) -> tuple[np.ndarray, np.n
 
 @dataclass(frozen=True)
 class Stream:
-    """Standard noise for one tensor of `shape` per starting point, or only for the given flat `elements` of it.
+    """Standard noise: a tensor of `shape` for each starting point, or only the flat indices `elements` of that tensor.
 
-    Each kind of noise has its own words; ask with another `part` for a second, independent array of the same kind.
+    The three kinds of noise are independent of each other. Another `part` gives a further independent array of a kind.
     """
 
     start: Tensor
@@ -82,7 +96,7 @@ class Stream:
     elements: Tensor | None = None
 
     def normal(self, part: int = 0) -> Tensor:
-        """N(0, 1) by Box and Muller: the first half are cosines of the words, the second half their sines."""
+        """Return N(0, 1) noise, by Box–Muller: the first half of the elements are cosines, the second half sines."""
         if self.elements is not None:
             cosine, sine = self._box_muller(self._halves_at(3 * part))
             return torch.where(self.elements < self._half, cosine, sine)
@@ -92,7 +106,7 @@ class Stream:
         return self._halves(self._box_muller(words) for words in self._words(self._half, 3 * part))
 
     def uniform(self, part: int = 0) -> Tensor:
-        """32-bit integers, uniform over [0, 2³²), in int64."""
+        """Return integers uniform over [0, 2³²), as int64."""
         if self.elements is not None:
             word = self._halves_at(3 * part + 1)
             return torch.where(self.elements < self._half, (word >> 32) & LOW, word & LOW)
@@ -103,7 +117,7 @@ class Stream:
         return self._halves(pairs)
 
     def sign(self, part: int = 0) -> Tensor:
-        """±1, one bit each."""
+        """Return ±1 with equal probability."""
         if self.elements is not None:
             word = self._words_at(self.elements // 64, 3 * part + 2)
             return (1 - 2 * ((word >> self.elements % 64) & 1)).to(self.dtype)
@@ -116,9 +130,9 @@ class Stream:
 
     def _box_muller(self, word: Tensor) -> tuple[Tensor, Tensor]:
         real = torch.float64 if self.dtype == torch.float64 else torch.float32
-        if on_cpu(word):
-            pair = (torch.from_numpy(made) for made in normal_pairs(word.contiguous().numpy(), real))
-            return tuple(made.to(self.dtype) for made in pair)  # pyright: ignore[reportReturnType]
+        if uses_numpy(word):
+            pair = (torch.from_numpy(half) for half in normal_pairs(word.contiguous().numpy(), real))
+            return tuple(half.to(self.dtype) for half in pair)  # pyright: ignore[reportReturnType]
         unit = ((word >> 32) & LOW).to(real).mul_(2.0**-32).add_(2.0**-33)
         radius = unit.log_().mul_(-2).sqrt_()
         angle = word.bitwise_and_(LOW).to(real).mul_(math.tau / 2**32)
@@ -129,7 +143,7 @@ class Stream:
         return -(-math.prod(self.shape) // 2)
 
     def _halves_at(self, kind: int) -> Tensor:
-        """The words that the elements share in two halves."""
+        """Return the words of `elements`. Element i and element i + half use the same word."""
         assert self.elements is not None
         return self._words_at(self.elements % self._half, kind)
 
@@ -137,22 +151,23 @@ class Stream:
         return mix(self.start + wrap(kind * KINDS) + index * GAMMA)
 
     def _words(self, count: int, kind: int) -> list[Tensor]:
-        """(*start.shape, some) each: the first `count` words, in pieces that stay in a CPU's cache."""
-        if on_cpu(self.start):
-            return self._words_of_numpy(count, wrap(kind * KINDS) % 2**64)
+        """Return the first `count` words as pieces of shape (*start.shape, n), small enough for a CPU's cache."""
+        if uses_numpy(self.start):
+            return self._numpy_words(count, wrap(kind * KINDS) % 2**64)
         origin = (self.start + wrap(kind * KINDS)).unsqueeze(-1)
         return [mix(origin + steps(max(count, 1), origin.device)[:count])]
 
-    def _words_of_numpy(self, count: int, kind: int) -> list[Tensor]:
+    def _numpy_words(self, count: int, kind: int) -> list[Tensor]:
         origin = self.start.contiguous().numpy().view(np.uint64)[..., None] + np.uint64(kind)
         piece = max(CACHED // max(self.start.numel(), 1), 1)
-        made = []
+        pieces = []
         for i in range(0, max(count, 1), piece):
             words = mix_array(origin + places(min(piece, count - i), i))
-            made.append(torch.from_numpy(words.view(np.int64)))
-        return made
+            pieces.append(torch.from_numpy(words.view(np.int64)))
+        return pieces
 
     def _halves(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+        """Join the pieces of both halves into the stream's shape."""
         first, second = zip(*pairs, strict=True)
         flat = torch.cat((*first, *second), -1)
         return flat[..., : math.prod(self.shape)].reshape((*self.start.shape, *self.shape))

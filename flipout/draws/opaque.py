@@ -1,7 +1,7 @@
 """Signs as one node of a compiled graph.
 
-torch.compile would trace their bit arithmetic, some 25 operations for each dimension of each Parameter. As one custom
-op they cost the compiler nothing, and at run time the kernel or numpy makes them, as in an eager pass.
+torch.compile would trace their bit arithmetic, about 25 operations for each dimension of each Parameter. A custom op
+costs the compiler one node, and at run time the kernel or numpy computes the signs, as in an eager pass.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 
-def traces_alone() -> bool:
-    """Return True inside torch.compile, but outside of torch.func's transforms, which need to see through."""
+def is_only_compiling() -> bool:
+    """Return True inside torch.compile, but outside torch.func's transforms, which must see the arithmetic itself."""
     return (
         torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
@@ -29,11 +29,11 @@ def drawn_signs(
     count: int,
     dtype: torch.dtype,
 ) -> list[Tensor]:
-    """Return (count, features) of ±1 for each dimension of Parameter `key`, for the examples `first` onward."""
+    """Return ±1 of shape (count, features) for each dimension of Parameter `key`, for the examples `first` onward."""
     from .signs import signs
 
-    made = next(signs(seed, key, list(zip(dims, features, strict=True)), first, count, dtype))
-    return [part.contiguous() for part in made]
+    over_dims = next(signs(seed, key, list(zip(dims, features, strict=True)), first, count, dtype))
+    return [drawn.contiguous() for drawn in over_dims]
 
 
 @drawn_signs.register_fake

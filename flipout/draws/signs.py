@@ -1,6 +1,6 @@
-"""Signs: a pure function of seed, Parameter, dimension, example and feature, 64 of them in a word.
+"""Signs: a pure function of seed, Parameter, dimension, example and feature. A word holds 64 of them.
 
-Everything is int64 tensor arithmetic on the device of the seed: it compiles, vmaps and can be captured.
+The code is int64 tensor arithmetic on the device of the seed, so it can be compiled, vmapped and captured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ..backend import chosen
-from .bits import GAMMA, constant, mix, mix_array, mix_number, named, on_cpu, steps, stream_name
-from .opaque import drawn_signs, traces_alone
+from .bits import GAMMA, add_stream_name, constant, mix, mix_array, mix_number, steps, stream_name, uses_numpy
+from .opaque import drawn_signs, is_only_compiling
 
-SIGNS = 64  # in a word
-_KEPT = 2**19  # signs whose places are kept, of which 64 have a word
-PLACES = 24  # bits for the word of an example; the example's number stands above them
+SIGNS = 64  # signs in a word
+_KEPT = 2**19  # places are cached for at most this many signs
+PLACES = 24  # low bits of a place, which number the words of an example; the bits above number the example
 
 
 def signs(
@@ -27,37 +27,51 @@ def signs(
     count: int,
     dtype: torch.dtype,
     masks: bool = False,
-    some: int | None = None,
+    batch_rows: int | None = None,
 ) -> Iterator[list[Tensor]]:
-    """(some, features) for each (dimension, features) of Parameter `key`, for `some` of the examples after the other:
-    ±1 in `dtype`, or sign masks for it. Eager, their words are made at once, but unpacked only as they are asked for.
+    """Yield the signs of Parameter `key`, `batch_rows` examples at a time.
+
+    Eagerly, all words are computed at once, but they are unpacked only as the signs are asked for.
+
+    Args:
+        seed: The seed of the signs.
+        key: The key of the Parameter.
+        over: Pairs (dimension, features) of the Parameter.
+        first: The number of the first example.
+        count: How many examples there are.
+        dtype: The dtype of the signs, or of the numbers that the masks flip.
+        masks: Whether to yield sign masks instead of ±1.
+        batch_rows: Examples at a time; None for all.
+
+    Yields:
+        For each pair of `over`, a tensor of shape (batch_rows, features).
     """
-    some = max(count if some is None else some, 1)
-    runs = range(0, max(count, 1), some)
-    if traces_alone() and not masks and some >= count and seed.dim() == 0:
+    batch_rows = max(count if batch_rows is None else batch_rows, 1)
+    starts = range(0, max(count, 1), batch_rows)
+    if is_only_compiling() and not masks and batch_rows >= count and seed.dim() == 0:
         yield drawn_signs(seed, key, [dim for dim, _ in over], [size for _, size in over], first, count, dtype)
         return
     kernel = chosen("signs", seed, dtype)
     if kernel is not None:
-        for i in runs:
-            length = min(some, count - i)
+        for i in starts:
+            length = min(batch_rows, count - i)
             yield [kernel(seed, stream_name(key, dim), size, first + i, length, dtype, masks) for dim, size in over]
         return
-    form = sign_masks if masks else unpack
-    made = sign_words(seed, key, over, first, count)
-    for i in runs:
-        yield [form(part[i : i + some], size, dtype) for part, (_, size) in zip(made, over, strict=True)]
+    unpacked = sign_masks if masks else unpack
+    words = sign_words(seed, key, over, first, count)
+    for i in starts:
+        yield [unpacked(packed[i : i + batch_rows], size, dtype) for packed, (_, size) in zip(words, over, strict=True)]
 
 
 def sign_start(seed: int, first: int) -> np.uint64:
-    """What the places of the first examples are added to, to be those of the examples `first` onward."""
+    """Return the number to add to the places of examples 0 onward, to get the words of the examples `first` onward."""
     return np.uint64((mix_number(seed) + (first << PLACES) * GAMMA) % 2**64)
 
 
 def sign_places(key: int, dim: int, features: int, count: int) -> np.ndarray:
-    """(count, words): name + place · γ of the words of the first examples."""
-    keep = count * features <= _KEPT
-    return (_kept_places if keep else _places)(key, dim, features, count)
+    """Return name + place · γ for the words of examples 0 onward, of shape (count, words)."""
+    is_cached = count * features <= _KEPT
+    return (_cached_places if is_cached else _places)(key, dim, features, count)
 
 
 def _places(key: int, dim: int, features: int, count: int) -> np.ndarray:
@@ -68,35 +82,38 @@ def _places(key: int, dim: int, features: int, count: int) -> np.ndarray:
     return places
 
 
-_kept_places = lru_cache(64)(_places)  # 4 MiB at most
+_cached_places = lru_cache(64)(_places)  # at most 4 MiB
 
 
 def sign_words(seed: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Sequence[Tensor]:
-    """(count, words) for each (dimension, features) of Parameter `key`: packed signs of the examples `first` onward."""
-    if on_cpu(seed):
+    """Return the packed signs of the examples `first` onward: (count, words) for each (dimension, features)."""
+    if uses_numpy(seed):
         start = sign_start(int(seed), first)
         words = (mix_array(sign_places(key, dim, size, count) + start) for dim, size in over)
-        return [torch.from_numpy(made.view(np.int64)) for made in words]
+        return [torch.from_numpy(packed.view(np.int64)) for packed in words]
     example = (torch.arange(first, first + count, device=seed.device) << PLACES).mul_(GAMMA).unsqueeze(1)
     start = mix(seed.clone())
-    return [mix(named(start, key, dim) + example + steps(-(-size // SIGNS), seed.device)) for dim, size in over]
+    return [
+        mix(add_stream_name(start, key, dim) + example + steps(-(-size // SIGNS), seed.device)) for dim, size in over
+    ]
 
 
 def unpack(words: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """The first `count` bits of the words in the last dimension, as signs: 0 → +1 and 1 → −1."""
-    return _looked_up(words, count, dtype, is_mask=False)
+    """Return the first `count` bits of the words in the last dimension as signs: 0 → +1 and 1 → −1."""
+    return _look_up(words, count, dtype, is_mask=False)
 
 
 def sign_masks(words: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """The same signs as the sign bits of integers as wide as `dtype`: to flip a number, xor its bits with one."""
-    return _looked_up(words, count, mask_type(dtype), is_mask=True)
+    """Return the signs as sign bits of integers as wide as `dtype`. Xor flips a number with such a mask."""
+    return _look_up(words, count, mask_type(dtype), is_mask=True)
 
 
-def _looked_up(words: Tensor, count: int, dtype: torch.dtype, *, is_mask: bool) -> Tensor:
-    """(…, count): the eight numbers of a byte, for every byte of the words."""
+def _look_up(words: Tensor, count: int, dtype: torch.dtype, *, is_mask: bool) -> Tensor:
+    """Return (…, count) signs or masks: every byte of the words is looked up in a table of eight signs per byte."""
     used = -(-count // 8)
-    if on_cpu(words):
-        return taken(words.contiguous().numpy().view(np.uint8)[..., :used], dtype, is_mask=is_mask)[..., :count]
+    if uses_numpy(words):
+        codes = words.contiguous().numpy().view(np.uint8)[..., :used]
+        return taken(codes, dtype, is_mask=is_mask)[..., :count]
     shift = torch.arange(0, SIGNS, 8, device=words.device)
     codes = ((words.unsqueeze(-1) >> shift) & 0xFF).flatten(-2)[..., :used]
     table = constant(_table, dtype, is_mask, words.device)
@@ -104,19 +121,19 @@ def _looked_up(words: Tensor, count: int, dtype: torch.dtype, *, is_mask: bool) 
 
 
 def taken(codes: np.ndarray, dtype: torch.dtype, *, is_mask: bool = False) -> Tensor:
-    """(…, 8 · bytes): the signs, or their masks, of the bytes in the last dimension."""
-    made = torch.from_numpy(taken_rows(codes, dtype, is_mask))
-    return made.view(dtype) if dtype.itemsize == 2 else made  # numpy has no bfloat16
+    """Return the signs, or their masks, of the bytes in the last dimension, of shape (…, 8 · bytes)."""
+    signs = torch.from_numpy(taken_rows(codes, dtype, is_mask))
+    return signs.view(dtype) if dtype.itemsize == 2 else signs  # numpy has no bfloat16
 
 
 def taken_rows(codes: np.ndarray, dtype: torch.dtype, is_mask: bool = False) -> np.ndarray:
-    """The same as numpy's array."""
+    """Return what `taken` returns, as a numpy array; half precision is stored as int16."""
     return _array(dtype, is_mask).take(codes, 0).reshape(*codes.shape[:-1], 8 * codes.shape[-1])
 
 
 @cache
 def _array(dtype: torch.dtype, is_mask: bool) -> np.ndarray:
-    """`_table` by numpy alone, since what torch makes inside of a transform belongs to that."""
+    """Return `_table` as a numpy array. A tensor made inside a torch transform could not be cached."""
     bits = (np.arange(256)[:, None] >> np.arange(8)) & 1
     if is_mask:
         return (bits * torch.iinfo(dtype).min).astype(f"int{8 * dtype.itemsize}")
@@ -127,17 +144,18 @@ def _array(dtype: torch.dtype, is_mask: bool) -> np.ndarray:
 
 
 def _table(dtype: torch.dtype, is_mask: bool, device: torch.device) -> Tensor:
-    """(256, 8): a byte's eight bits as signs, 0 → +1 and 1 → −1; or as sign bits."""
+    """Return (256, 8): the eight bits of each byte as signs, 0 → +1 and 1 → −1, or as sign bits."""
     bits = (torch.arange(256, device=device).unsqueeze(1) >> torch.arange(8, device=device)) & 1
     return (bits * torch.iinfo(dtype).min if is_mask else 1 - 2 * bits).to(dtype)
 
 
 def mask_type(dtype: torch.dtype) -> torch.dtype:
+    """Return the integer dtype that is as wide as `dtype`."""
     return {2: torch.int16, 8: torch.int64}.get(dtype.itemsize, torch.int32)
 
 
 def sign_at(seed: Tensor, key: int, dim: int, example: Tensor, feature: Tensor, dtype: torch.dtype) -> Tensor:
-    """Single signs, one for each (example, feature) pair after broadcasting."""
+    """Return single signs, one for each (example, feature) pair after broadcasting."""
     place = (example << PLACES) + feature // SIGNS
-    word = mix(place.mul_(GAMMA) + named(mix(seed.clone()), key, dim))
+    word = mix(place.mul_(GAMMA) + add_stream_name(mix(seed.clone()), key, dim))
     return (1 - 2 * ((word >> feature % SIGNS) & 1)).to(dtype)

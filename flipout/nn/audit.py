@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..errors import NeverRead, UnservedRead
 from .handle import NoisyParameter, handles_in
 from .layers import is_noisy_now, is_perturbed, parameter_of
@@ -85,7 +85,7 @@ def watch(module: nn.Module) -> Audit | None:
     None where that cannot be done: torch.compile would trace the watching in compiled parts, and under torch.func or
     FSDP other tensors stand in for the Parameters.
     """
-    if transformed() or any(part._compiled_call_impl is not None for part in module.modules()):
+    if is_transformed() or any(part._compiled_call_impl is not None for part in module.modules()):
         return None
     audit = Audit(module)
     if not all(isinstance(attrgetter(name)(layer), nn.Parameter) for layer, name, _ in audit.parameters.values()):

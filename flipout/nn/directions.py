@@ -66,7 +66,7 @@ class Directions:
             return flipped
         outputs, inputs = getattr(self.layer, name).shape
         product = noise.bound(Linear(inputs, outputs), name)
-        if not isinstance(product, Flipped) or product.lifted is not product.op or len(product.r) != rows:
+        if not isinstance(product, Flipped) or product.delta_op is not product.op or len(product.r) != rows:
             return None
         return Weight(product.mean, product.delta, product.r, product.s)
 

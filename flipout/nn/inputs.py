@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..backend import autocasts
+from ..backend import is_autocast_on
 from ..errors import ExampleCount, InvalidInput
 from .layers import label_of
 from .layouts import batch_sizes
@@ -132,7 +132,7 @@ def compute_dtype(layer: "Perturbed", x: Tensor, weight: Tensor, name: str = "in
     if not isinstance(x, Tensor):
         raise not_a_tensor(layer, x, name)
     device_type = x.device.type
-    if autocasts(device_type) and x.is_floating_point() and torch.float64 not in (x.dtype, weight.dtype):
+    if is_autocast_on(device_type) and x.is_floating_point() and torch.float64 not in (x.dtype, weight.dtype):
         return torch.get_autocast_dtype(device_type)
     if x.dtype != weight.dtype:
         raise InvalidInput(

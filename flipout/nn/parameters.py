@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from .._shards import sharded
-from ..distributions.base import made_with_noise
+from ..distributions.scaled import is_spread_fused
 from ..draws.at_once import AtOnce
 from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight
 from ..perturbation import Part, Perturbation
-from ..schemes.base import Product, Scheme, added
+from ..schemes.base import BoundProduct, Scheme, add_by_example
 from .companions import learned_companions
 from .declaration import sign_groups
 from .layers import label_of, parameter_of
@@ -88,7 +88,7 @@ class Perturbations:
                     root.forget_roster()
         elif quiet is None:
             source = distribution.source(**learned)
-            if made_with_noise(source, parameter.shape):
+            if is_spread_fused(source, parameter.shape):
                 return Perturbation(parameter, None, distribution, *about, source=source)
         spread = distribution.spread(parameter, **learned)
         if quiet is not None:
@@ -123,7 +123,7 @@ class Perturbations:
         mean = parameter_of(self.layer, weight).to(self.dtype)
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
-    def bound(self, op: Op, weight: str, *biases: str) -> Product:
+    def bound(self, op: Op, weight: str, *biases: str) -> BoundProduct:
         """Return a function that does `product` for many inputs (N, …) under this draw, such as time steps.
 
         Biases are names; each may be perturbed, plain or missing.
@@ -159,7 +159,7 @@ class Perturbations:
             kept[key] = self.scheme.weights(self[name], sign_groups(self.layer, name))
         return kept[key]
 
-    def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> Product:
+    def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> BoundProduct:
         assert self.session.examples is not None
         return partial(op.batched(self.session.examples).apply, weight=self.formed(weight), bias=bias)
 
@@ -174,5 +174,5 @@ class Perturbations:
             return self.product(op, x, weight, plain)
         y = self.product(op, x, weight, None)
         if self.session.formed is not None:
-            return added(y, self.formed(bias), op.out_dim)
+            return add_by_example(y, self.formed(bias), op.out_dim)
         return self.scheme.add_vector(y, self[bias], op.out_dim)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..draws.at_once import AtOnce
-from ..ops.base import Op, signs_beside
+from ..ops.base import Op, sign_shape
 from ..schemes import Flipout, Shared
 from .layers import label_of
 from .tape import this_thread
@@ -49,7 +49,7 @@ class Quick:
         self.learned = tuple((suffix, f"weight_{suffix}") for suffix in layer.flipout.learned.get("weight", ()))
         self.is_flipped = isinstance(self.scheme, Flipout)
         self.options = tuple(getattr(layer, option) for option in layer._declared.remembered_options)
-        self.s_shape, self.r_shape = signs_beside(x, op.in_dim), signs_beside(y, op.out_dim)
+        self.s_shape, self.r_shape = sign_shape(x, op.in_dim), sign_shape(y, op.out_dim)
 
     def __call__(self, layer: "Perturbed", x: Tensor) -> Tensor | None:
         """The output, or None where something is unusual."""

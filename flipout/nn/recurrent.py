@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.backends.cudnn.rnn import get_cudnn_mode
 from torch.nn.utils.rnn import PackedSequence
 
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..errors import InvalidInput
 from ..ops import recurrent as ops
 from ..ops.recurrent import State
@@ -45,7 +45,7 @@ class Recurrent(
         dtype = compute_dtype(self, data, self.weight_ih_l0)
         state = self._state(sequences, hx, dtype)
         noise = perturbations(self, sequences.x, dtype)
-        if isinstance(noise.scheme, Shared) and not transformed() and not self._has_kernel(noise, sequences.x):
+        if isinstance(noise.scheme, Shared) and not is_transformed() and not self._has_kernel(noise, sequences.x):
             return self._run_torch(noise, input, hx)
         y, last = traverse(self, sequences.x.to(dtype), state, sequences.alive, Directions(self, noise))
         if self._promotes and data.device.type == "cpu":

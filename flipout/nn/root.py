@@ -88,7 +88,7 @@ class Root:
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_KEPT))  # taken where autograd did not watch
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
     structure: Structure = field(default_factory=Structure)
-    audited: set[bool] = field(default_factory=set)  # the modes, training or eval, whose first pass was watched
+    audited: set[bool] = field(default_factory=set)  # the modes, training or eval, whose first pass was is_tracked
     unread: set[str] = field(default_factory=set)  # the Parameters that no such pass read
     batch: Batch | None = None  # which input of the module counts the examples, as a batch has shown
 

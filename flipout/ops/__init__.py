@@ -1,4 +1,4 @@
-"""HOW it is computed: arithmetic only."""
+"""HOW the noise is applied: arithmetic only."""
 
 from ..backend import offer
 from .base import Op

@@ -1,4 +1,4 @@
-"""An op: arithmetic that is linear in its weight. It owns no Parameter and draws nothing."""
+"""Ops: arithmetic that is linear in its weight. An op owns no Parameter and draws no random numbers."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,82 +8,119 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..draws.bits import transformed
-from ..draws.opaque import traces_alone
+from ..draws.bits import is_transformed
+from ..draws.opaque import is_only_compiling
 from ..errors import Unsupported
 
 Gradients = tuple[Tensor | None, Tensor | None]
 
 
 class Op(ABC):
-    """`apply`, its gradients, where the signs run, and its batched form: all a scheme needs."""
+    """Base class of ops: `apply`, its gradients, the dimensions of the signs, and the batched form.
 
-    in_dim: int  # the dimension of x over which s runs, and that of y over which r runs
+    Schemes need nothing else, so every scheme works with every op. See `flipout.ops.linear.Linear` for the shortest op.
+
+    Attributes:
+        in_dim: The dimension of x that the input signs s run over.
+        out_dim: The dimension of the output y that the output signs r run over.
+        s_dim: The dimension of the weight that s runs over.
+        r_dim: The dimension of the weight that r runs over.
+        in_features: Number of input signs.
+        out_features: Number of output signs.
+        formed_from: On a CPU, the number of rows per weight from which forming each example's weight is faster than a
+            second product. None if it never is.
+
+    Example:
+        >>> op = flipout.ops.linear.Linear(in_features=8, out_features=4)
+        >>> y = op.apply(x, weight, bias)
+    """
+
+    in_dim: int
     out_dim: int
-    s_dim: int  # the same, of the weight
+    s_dim: int
     r_dim: int
     in_features: int
     out_features: int
-    formed_from: int | None  # rows that share a weight from which on a CPU forms it rather than multiplies twice
+    formed_from: int | None
 
     @abstractmethod
-    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
+    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return the output (N, …) for an input (N, …)."""
 
     @abstractmethod
     def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
-        """out[:] = apply(x, weight), where nothing is differentiated."""
+        """Write `apply(x, weight)` into `out`. Called without autograd only."""
 
     @abstractmethod
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
-        """Gradients of `apply` in x and weight, where needed; built of differentiable operations."""
+        """Return the gradients of x and of the weight, each None if not needed, by differentiable operations.
+
+        Args:
+            grad: The gradient of the output.
+            x: The input.
+            weight: The weight.
+            needs: Whether the gradients of x and of the weight are needed.
+        """
 
     @abstractmethod
-    def bias_gradient(self, grad: Tensor) -> Tensor: ...
+    def bias_gradient(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the bias, given the gradient of the output."""
 
     @abstractmethod
     def batched(self, count: int) -> Self:
-        """The same op with `count` weights, stacked in dimension 0, each for an equal share of x's rows in order."""
+        """Return this op for `count` weights stacked in dimension 0. Each serves an equal share of x, in order."""
 
     @abstractmethod
     def factored(self, left: Tensor, right: Tensor) -> "tuple[tuple[Op, Tensor], tuple[Op, Tensor]]":
-        """Two ops with their weights that after each other are this one with weights left · right: (count, d0, rank)
-        times (count, rank, …), each for an equal share of x's rows in order."""
+        """Return two ops with their weights that, one after the other, apply the weights left · right.
+
+        Each of the `count` products serves an equal share of x's rows, in order.
+
+        Args:
+            left: Factors of shape (count, d0, rank).
+            right: Factors of shape (count, rank, …).
+        """
 
     @abstractmethod
     def positions(self, x: Tensor, y: Tensor) -> int:
-        """How many times one row of x uses each weight to make y (tokens, pixels); 1 for a plain matrix product."""
+        """Return how often a row of x uses each weight to compute y: tokens or pixels, 1 for a plain matrix product."""
 
 
-def watched() -> bool:
-    """Whether what is made may be differentiated or traced: then nothing is changed in place, nor left to kernels that
-    have no gradient."""
-    return torch.is_grad_enabled() or transformed()
+def is_tracked() -> bool:
+    """Return True if a result may be differentiated or traced.
+
+    In-place changes and kernels without a gradient are then forbidden.
+    """
+    return torch.is_grad_enabled() or is_transformed()
 
 
 def refuse_double_backward(what: str, instead: str) -> None:
-    """torch's own decorator for this refuses too late, and not at all where the first gradient is a constant."""
+    """Refuse to differentiate a backward pass.
+
+    torch's own decorator, `once_differentiable`, raises too late, and not at all if the first gradient is a constant.
+    """
     if torch.is_grad_enabled():
         raise Unsupported(
-            f"{what} has its backward pass written out, which cannot be differentiated itself (create_graph=True). "
+            f"{what} has a hand-written backward pass, which cannot be differentiated again (create_graph=True). "
             f"{instead}."
         )
 
 
 def apply_once(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """op.apply; where all rows of x are one in memory (`expand`), for that one alone.
+    """Return op.apply(x, weight, bias). If x is one row that was expanded, compute that row only.
 
-    Not where x is differentiated: rows that are one in memory still have a gradient each.
+    If x needs a gradient, all rows are computed: rows that share memory still have separate gradients.
     """
     if x.dim() == 0 or x.stride(0) != 0 or x.shape[0] < 2:
         return op.apply(x, weight, bias)
-    if transformed() or (torch.is_grad_enabled() and x.requires_grad):
+    if is_transformed() or (torch.is_grad_enabled() and x.requires_grad):
         return op.apply(x, weight, bias)
     y = op.apply(x[:1], weight, bias)
     return y.expand(x.shape[0], *y.shape[1:])
 
 
 def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """x with its rows split into examples, and the signs in a shape that broadcasts to it over dimension `dim`."""
+    """Split the rows of x into examples, and shape the signs so that they broadcast to it over dimension `dim`."""
     examples = signs.shape[0]
     if x.shape[0] == examples and x.dim() == 2:
         return x, signs
@@ -95,8 +132,8 @@ def by_example(x: Tensor, signs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return x.unflatten(0, (examples, -1)), signs.reshape(examples, *shape)
 
 
-def signs_beside(x: Tensor, dim: int) -> tuple[int, ...] | None:
-    """The shape in which signs, one row for each of x's, broadcast to it over dimension `dim`; None if as they are."""
+def sign_shape(x: Tensor, dim: int) -> tuple[int, ...] | None:
+    """Return the shape in which (rows, features) signs broadcast to x over `dim`, or None if they already do."""
     if x.dim() == 2:
         return None
     shape = [1] * x.dim()
@@ -105,7 +142,7 @@ def signs_beside(x: Tensor, dim: int) -> tuple[int, ...] | None:
 
 
 def flip(x: Tensor, signs: Tensor, dim: int) -> Tensor:
-    """x times its examples' signs over dimension `dim`; the signs may come as masks of sign bits."""
+    """Return x times the signs of its examples over dimension `dim`. The signs may be masks of sign bits."""
     rows, factors = by_example(x, signs, dim)
     if factors.is_floating_point():
         return rows * factors if rows is x else (rows * factors).reshape(x.shape)
@@ -113,7 +150,7 @@ def flip(x: Tensor, signs: Tensor, dim: int) -> Tensor:
 
 
 def put_flipped(out: Tensor, y: Tensor, p: Tensor, signs: Tensor, dim: int) -> None:
-    """out[:] = y + flip(p); p is spent."""
+    """Write y + flip(p, signs, dim) into `out`. p may be overwritten."""
     rows, factors = by_example(p, signs, dim)
     if factors.is_floating_point():
         out.copy_(y + (rows * factors).reshape(p.shape))
@@ -122,30 +159,33 @@ def put_flipped(out: Tensor, y: Tensor, p: Tensor, signs: Tensor, dim: int) -> N
         torch.add(y, p, out=out)
 
 
-def _flipped_product(x: Tensor, s: Tensor, delta: Tensor, lifted: Op, dim: int) -> Tensor:
-    """apply(s ∘ x, ΔŴ)"""
+def _flipped_product(x: Tensor, s: Tensor, delta: Tensor, delta_op: Op, dim: int) -> Tensor:
+    """Return apply(s ∘ x, ΔŴ)."""
     rows, factors = by_example(x, s, dim)
-    return lifted.apply(rows * factors if rows is x else (rows * factors).reshape(x.shape), delta)
+    return delta_op.apply(rows * factors if rows is x else (rows * factors).reshape(x.shape), delta)
 
 
 def flipped(
-    x: Tensor, op: Op, lifted: Op, mean: Tensor, delta: Tensor, r: Tensor, s: Tensor, bias: Tensor | None
+    x: Tensor, op: Op, delta_op: Op, mean: Tensor, delta: Tensor, r: Tensor, s: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """The definition of flipout: apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ)."""
-    if traces_alone() and torch.is_grad_enabled():
-        p = checkpoint(_flipped_product, x, s, delta, lifted, op.in_dim, use_reentrant=False)
+    """Return apply(x, W̄) + r ∘ apply(s ∘ x, ΔŴ): the definition of flipout.
+
+    `delta_op` is the op for ΔŴ: `op` itself, or its batched form if there are several bases.
+    """
+    if is_only_compiling() and torch.is_grad_enabled():
+        p = checkpoint(_flipped_product, x, s, delta, delta_op, op.in_dim, use_reentrant=False)
     else:
-        p = _flipped_product(x, s, delta, lifted, op.in_dim)
+        p = _flipped_product(x, s, delta, delta_op, op.in_dim)
     y = apply_once(op, x, mean, bias)
     rows, factors = by_example(p, r, op.out_dim)
     if rows is not p:
         return y + (rows * factors).view(p.shape)
-    return y.addcmul_(rows, factors) if y.is_contiguous() and not watched() else torch.addcmul(y, rows, factors)
+    return y.addcmul_(rows, factors) if y.is_contiguous() and not is_tracked() else torch.addcmul(y, rows, factors)
 
 
 @dataclass
 class Straight:
-    """apply(x, W) with one weight for all rows, for many inputs."""
+    """apply(x, W) with one weight for all rows, as a function of x."""
 
     op: Op
     weight: Tensor
@@ -157,10 +197,10 @@ class Straight:
 
 @dataclass
 class Flipped:
-    """`flipped` with what a draw decides at hand, for many inputs."""
+    """`flipped` with mean, ΔŴ, signs and bias fixed, as a function of x."""
 
     op: Op
-    lifted: Op  # the op for ΔŴ: batched where there are several bases
+    delta_op: Op  # the op for ΔŴ: the batched form of `op` if there are several bases
     mean: Tensor
     delta: Tensor
     r: Tensor
@@ -168,4 +208,4 @@ class Flipped:
     bias: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return flipped(x, self.op, self.lifted, self.mean, self.delta, self.r, self.s, self.bias)
+        return flipped(x, self.op, self.delta_op, self.mean, self.delta, self.r, self.s, self.bias)

@@ -11,7 +11,10 @@ from .base import Gradients, Op
 
 @dataclass(frozen=True)
 class Conv(Op):
-    """Channels are dimension 1. With `bases`, the weights are the groups of one convolution over folded channels."""
+    """A convolution over dimensions 2 onward, with channels in dimension 1.
+
+    With `bases` stacked weights, the weights become groups of one convolution over folded channels.
+    """
 
     in_features: int
     out_features: int
@@ -46,16 +49,16 @@ class Conv(Op):
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if not any(needs):
             return None, None
-        single = self.bases is None
+        has_one_weight = self.bases is None
         dx, dw, _ = torch.ops.aten.convolution_backward(
-            grad if single else self._fold(grad),
-            x if single else self._fold(x),
-            weight if single else weight.flatten(0, 1),
+            grad if has_one_weight else self._fold(grad),
+            x if has_one_weight else self._fold(x),
+            weight if has_one_weight else weight.flatten(0, 1),
             None,
             *self._options(),
             (*needs, False),
         )
-        if single:
+        if has_one_weight:
             return dx, dw
         return self._unfold(dx) if needs[0] else None, dw.view(weight.shape) if needs[1] else None
 
@@ -66,15 +69,15 @@ class Conv(Op):
         return replace(self, bases=count)
 
     def factored(self, left: Tensor, right: Tensor) -> tuple[tuple[Op, Tensor], tuple[Op, Tensor]]:
-        """A convolution of d0 · rank pointwise, and one with the kernels; every group has the same kernels."""
-        (count, _, rank), one = left.shape, (1,) * len(self.stride)
+        """Return a pointwise convolution with `left` and one with the kernels `right`, which all groups share."""
+        (count, _, rank), ones = left.shape, (1,) * len(self.stride)
         inner = self.groups * rank
         kernels = right.unsqueeze(1).expand(-1, self.groups, *right.shape[1:]).flatten(1, 2)
         if self.transposed:
             left = left.unflatten(1, (self.groups, -1)).mT.flatten(1, 2)
-        mixing = left.reshape(*left.shape, *one)
+        mixing = left.reshape(*left.shape, *ones)
         ends = (self.in_features, inner) if self.transposed else (inner, self.out_features)
-        pointwise = Conv(*ends, one, (0,) * len(one), one, self.groups, bases=count)
+        pointwise = Conv(*ends, ones, (0,) * len(ones), ones, self.groups, bases=count)
         if self.transposed:
             return (pointwise, mixing), (replace(self, in_features=inner, bases=count), kernels)
         return (replace(self, out_features=inner, bases=count), kernels), (pointwise, mixing)
@@ -88,10 +91,11 @@ class Conv(Op):
         return self.stride, self.padding, self.dilation, self.transposed, output_padding, groups
 
     def _fold(self, x: Tensor) -> Tensor:
-        """(bases · n, C, …) → (n, bases · C, …)"""
+        """Fold (bases · n, C, …) into (n, bases · C, …)."""
         assert self.bases is not None
         return x.unflatten(0, (self.bases, -1)).transpose(0, 1).flatten(1, 2)
 
     def _unfold(self, y: Tensor) -> Tensor:
+        """Unfold (n, bases · C, …) into (bases · n, C, …)."""
         assert self.bases is not None
         return y.unflatten(1, (self.bases, -1)).transpose(0, 1).flatten(0, 1)

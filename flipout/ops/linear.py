@@ -9,8 +9,10 @@ from torch import Tensor
 from .base import Gradients, Op
 
 
-@dataclass(unsafe_hash=True)  # not frozen, which takes a microsecond more to make
+@dataclass(unsafe_hash=True)  # not frozen: creating a frozen one takes a microsecond more
 class Linear(Op):
+    """A matrix product over the last dimension, with one weight or with `bases` stacked weights."""
+
     in_features: int
     out_features: int
     bases: int | None = None
@@ -23,11 +25,11 @@ class Linear(Op):
         if self.bases is None:
             if x.device.type == "cpu":
                 return F.linear(x, weight, bias)
-            turned = x.dim() == 3 and not x.is_contiguous() and x.transpose(0, 1).is_contiguous()
-            y = F.linear(*_aligned(x.transpose(0, 1) if turned else x, weight), bias)
-            return y.transpose(0, 1) if turned else y
+            is_transposed = x.dim() == 3 and not x.is_contiguous() and x.transpose(0, 1).is_contiguous()
+            y = F.linear(*_aligned(x.transpose(0, 1) if is_transposed else x, weight), bias)
+            return y.transpose(0, 1) if is_transposed else y
         rows = self._grouped(x)
-        # The gradient of the operand on the left comes out in the weight's own layout; with one row that is free.
+        # The left operand's gradient comes out in its own layout. With one row the weight can be on the left for free.
         y = torch.bmm(weight, rows.mT) if rows.shape[1] == 1 else torch.bmm(rows, weight.mT)
         y = y.view(*x.shape[:-1], self.out_features)
         return y if bias is None else y + bias
@@ -46,7 +48,7 @@ class Linear(Op):
                 grad, x = grad.flatten(0, -2), x.flatten(0, -2)
             dw = grad.T @ x if needs[1] else None
             if x.shape[1] > self.in_features:
-                dx, dw = (None if made is None else made[..., : self.in_features] for made in (dx, dw))
+                dx, dw = (None if padded is None else padded[..., : self.in_features] for padded in (dx, dw))
             return dx, dw
         grouped = self._grouped(grad)
         dx = torch.bmm(grouped, weight).view(x.shape) if needs[0] else None
@@ -71,11 +73,11 @@ class Linear(Op):
         return x.reshape(self.bases, -1, x.shape[-1])
 
 
-_LARGE = 2**18  # numbers
+_LARGE = 2**18  # smaller inputs are not padded
 
 
 def _aligned(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with zeros behind their features, where a GPU's matrix product would be slow: its rows want 16 bytes."""
+    """Pad the features with zeros to rows of 16 bytes, where a GPU's matrix product would be slow without."""
     missing = -x.shape[-1] % (16 // x.itemsize)
     if not (missing and x.is_cuda and x.numel() > _LARGE):
         return x, weight

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import backend
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from .base import Flipped, Straight
 from .lstm import NO_WEIGHT, FlippedLSTM
 
@@ -111,12 +111,12 @@ class Scan:
     def _run_fused(self, x: Tensor, state: State, alive: Tensor | None) -> tuple[Tensor, ...] | None:
         """Run all steps of a plain LSTM at once, by a kernel or by `FlippedLSTM`, or return None if neither serves."""
         product, lengths = self.product, () if alive is None else (alive,)
-        if self.cell != LSTM() or self.project is not None or not x.numel() or transformed() or backend.eager():
+        if self.cell != LSTM() or self.project is not None or not x.numel() or is_transformed() or backend.is_eager():
             return None
         if isinstance(product, Straight):
             kernel = one_weight_kernel(x, x.dtype, len(x), x.shape[-1])
             return kernel and kernel(x, *state, product.weight, product.bias, self.reverse, *lengths)
-        if not isinstance(product, Flipped) or product.lifted is not product.op or len(product.r) != len(x):
+        if not isinstance(product, Flipped) or product.delta_op is not product.op or len(product.r) != len(x):
             return None
         mean, delta, bias, r, s = product.mean, product.delta, product.bias, product.r, product.s
         kernel = backend.chosen("lstm", x, x.dtype)
@@ -140,4 +140,4 @@ def takes_input(cell: Cell, x: Tensor, alive: Tensor | None) -> bool:
     is_plain = cell == LSTM() and alive is None and type(x) is Tensor
     if not is_plain or not x.is_cpu or x.dtype not in WRITTEN_OUT_FOR:
         return False
-    return x.numel() > 0 and not (transformed() or backend.eager() or backend.asks_for_kernels())
+    return x.numel() > 0 and not (is_transformed() or backend.is_eager() or backend.asks_for_kernels())

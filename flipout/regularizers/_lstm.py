@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from ..backend import autocasts, chosen
-from ..draws.bits import transformed
+from ..backend import chosen, is_autocast_on
+from ..draws.bits import is_transformed
 from ..errors import InvalidInput
 from ..ops.recurrent import LSTM, Scan, State
 from ..ops.sequences import Sequences, traverse
@@ -94,7 +94,7 @@ class RegularizedLSTM(nn.LSTM, ABC):
         bias = b_ih + b_hh if collects and b_ih is not None else b_ih
         gates = F.linear(x if rules.x is None else x * rules.x, w_ih, bias)
         first = (state[0].to(gates.dtype), state[1])
-        is_plain = alive is None and not (reverse or self.proj_size or transformed())
+        is_plain = alive is None and not (reverse or self.proj_size or is_transformed())
         kernel = None
         if is_plain and suits_kernel(rules):
             kernel = chosen("masked_lstm", gates, gates.dtype, required=False)
@@ -119,7 +119,7 @@ class RegularizedLSTM(nn.LSTM, ABC):
     def _check_input(self, input: Tensor | PackedSequence) -> None:
         data, dims = (input.data, (2,)) if isinstance(input, PackedSequence) else (input, (2, 3))
         dtype, size = self.weight_ih_l0.dtype, self.input_size
-        other_dtype = data.dtype != dtype and not autocasts(data.device.type)
+        other_dtype = data.dtype != dtype and not is_autocast_on(data.device.type)
         if data.dim() not in dims or data.shape[-1] != size or 0 in data.shape or other_dtype:
             layout = f"(N, time, {size})" if self.batch_first else f"(time, N, {size})"
             raise InvalidInput(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._batched_gradients import one_at_a_time
 from ..backend import without_autocast
-from ..draws.bits import transformed
+from ..draws.bits import is_transformed
 from ..ops.base import refuse_double_backward
 from ..ops.lstm import REGULARIZED
 
@@ -17,7 +17,7 @@ def is_worthwhile(x: Tensor) -> bool:
 
     Double precision keeps a product per step, so that it can be differentiated twice.
     """
-    return x.is_cuda and x.dtype != torch.float64 and torch.is_grad_enabled() and not transformed()
+    return x.is_cuda and x.dtype != torch.float64 and torch.is_grad_enabled() and not is_transformed()
 
 
 class CollectedGradient(torch.autograd.Function):

@@ -1,19 +1,24 @@
-"""WHO shares the noise."""
+"""WHO in the batch shares the noise."""
 
 from ..errors import InvalidArgument
-from .base import Scheme
+from .base import Scheme, SchemeName
 from .flipout import Flipout
 from .independent import Independent
 from .local_reparam import LocalReparam
 from .low_rank import LowRank
 from .shared import Shared
 
-__all__ = ["Flipout", "Independent", "LocalReparam", "LowRank", "Scheme", "Shared", "scheme_of"]
+__all__ = ["Flipout", "Independent", "LocalReparam", "LowRank", "Scheme", "SchemeName", "Shared", "scheme_of"]
 
 _BY_NAME = {scheme.name: scheme for scheme in (Shared(), Flipout(), Independent(), LocalReparam(), LowRank())}
 
 
-def scheme_of(scheme: str | Scheme) -> Scheme:
+def scheme_of(scheme: SchemeName | Scheme) -> Scheme:
+    """Return the scheme of that name, or the scheme itself.
+
+    Raises:
+        InvalidArgument: There is no scheme of that name.
+    """
     if isinstance(scheme, Scheme):
         return scheme
     if scheme not in _BY_NAME:

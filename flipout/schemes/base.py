@@ -2,95 +2,124 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Literal
 
-import torch
 from torch import Tensor
 
 from ..distributions.base import Distribution
 from ..draws.at_once import AtOnce
-from ..ops.base import Op, by_example, watched
+from ..ops.base import Op, by_example, is_tracked
 from ..perturbation import Perturbation
 
-Product = Callable[[Tensor], Tensor]
+SchemeName = Literal["shared", "flipout", "independent", "local_reparam", "low_rank"]
+"""Name of a scheme, wherever a `scheme` is expected."""
+
+BoundProduct = Callable[[Tensor], Tensor]  # an op with its weights fixed, as a function of x
 
 
 class Scheme(ABC):
-    """How N examples see one Parameter's noise: written once, for every op and distribution."""
+    """Base class of schemes: how the N examples of a batch share the noise of a Parameter.
+
+    A scheme is written once and works with every op and every distribution.
+
+    Attributes:
+        name: The name of the scheme.
+        once: Whether a weight may be used only once in a forward pass, since each use is sampled separately.
+        own_weights: Whether the weights of each example are formed, which takes memory.
+        group: Number of examples that share a base; None for all.
+        transformable: Whether torch.func and torch.compile can trace the scheme.
+
+    Example:
+        >>> flipout.perturb(model, flipout.Gaussian(0.1), scheme=flipout.Flipout(group=8))
+    """
 
     name: str
-    once: bool = False  # a weight that a forward pass uses twice would be two weights
+    once: bool = False
+    own_weights: bool = False
     is_shared: bool = False  # all examples see one weight, so nobody has to tell them apart
-    own_weights: bool = False  # every example's weights are formed, and take memory
-    group: int | None = None  # examples that share a base, None for all
-    transformable: bool = True  # torch.func and torch.compile see through it
+    group: int | None = None
+    transformable: bool = True
 
     @abstractmethod
     def check(self, distribution: Distribution, what: str) -> None:
-        """Refuse a distribution with which this scheme is mathematically wrong."""
+        """Refuse a distribution for which this scheme would be mathematically wrong.
+
+        Args:
+            distribution: The noise.
+            what: The layer or Parameter, for the error message.
+        """
 
     @abstractmethod
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        """op's output (N, …) for x (N, …), each example under its own weight; the bias is added as it is."""
+        """Return the output (N, …) of the op for x (N, …), each example under its own weight.
 
-    def small(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, made: AtOnce) -> Tensor | None:
-        """`product` of x (N, …) with what was made at once for the whole draw, by torch's own operations; None if that
-        would not be faster."""
+        Args:
+            op: The op.
+            x: The input. Dimension 0 is the rows.
+            bias: A bias without noise, or None.
+            p: The weight and its noise.
+        """
+
+    def small(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, drawn: AtOnce) -> Tensor | None:
+        """Return `product` for a small x (N, …), or None if that would not be faster.
+
+        Args:
+            op: The op.
+            x: The input.
+            bias: A bias without noise, or None.
+            p: The weight and its noise.
+            drawn: The signs and noise that were drawn at once for the whole model.
+        """
         return None
 
     @abstractmethod
-    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
-        """`product` for many inputs (N, …), one after the other, under one draw: what it decides is made once."""
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> BoundProduct:
+        """Return `product` as a function of x (N, …). Signs and noise are drawn once for all its calls."""
 
     @abstractmethod
     def vector(self, p: Perturbation) -> Tensor:
-        """(examples or 1, *shape): each example's own bias or norm Parameter."""
+        """Return the bias or norm Parameter of each example, of shape (examples or 1, *shape)."""
 
     @abstractmethod
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        """y (N, …) plus each example's own bias over dimension `dim`, in y's memory where nothing is differentiated."""
+        """Return y (N, …) plus the bias of each example over dimension `dim`. Without autograd, y is overwritten."""
 
     @abstractmethod
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
-        """(*row.shape, width): the perturbation of rows of a 2-D Parameter, each looked up by an example here."""
+        """Return the perturbation of single rows of a 2-D Parameter, of shape (*row.shape, width).
+
+        Args:
+            p: The Parameter and its noise.
+            row: Indices of the rows.
+            example: The example that looks each row up, counted from the first one of `p`.
+        """
 
     @abstractmethod
     def weights(self, p: Perturbation, groups: int | None) -> Tensor:
-        """(examples, *shape): what each example sees. `groups` of a kernel, 1 for a matrix, None for a vector."""
+        """Return the Parameter that each example sees, of shape (examples, *shape).
+
+        Args:
+            p: The Parameter and its noise.
+            groups: Groups of a convolution, 1 for a matrix, None for a vector.
+        """
 
     @abstractmethod
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
-        """Σ_n F_n ΔW_n over the examples n with their `coefficients` F, of the Parameter's shape and at least in single
-        precision. Memory does not grow with examples × weights."""
+        """Return Σ_n F_n ΔW_n over the examples n, of the Parameter's shape and at least in single precision.
+
+        Memory does not grow with examples × weights.
+
+        Args:
+            p: The Parameter and its noise.
+            groups: Groups of a convolution, 1 for a matrix, None for a vector.
+            coefficients: The coefficients F, of shape (examples,).
+        """
 
 
-def added(y: Tensor, vector: Tensor, dim: int) -> Tensor:
-    """y + vector, of which each example or all of them have a row, over dimension `dim`."""
-    rows, own = by_example(y, vector, dim)
-    if watched() or not rows.is_contiguous():
-        return (rows + own).view(y.shape)
-    rows += own
+def add_by_example(y: Tensor, vectors: Tensor, dim: int) -> Tensor:
+    """Return y plus the vector of each example over dimension `dim`. `vectors` has a row per example, or one row."""
+    rows, terms = by_example(y, vectors, dim)
+    if is_tracked() or not rows.is_contiguous():
+        return (rows + terms).view(y.shape)
+    rows += terms
     return y
-
-
-def at_once(tensor: Tensor) -> int:
-    """Numbers that a sum over examples may make at a time: on a CPU, those that stay near its cache."""
-    return 2**22 if tensor.device.type == "cpu" else 2**26
-
-
-def wide(coefficients: Tensor, p: Perturbation) -> Tensor:
-    """The coefficients as their sum with perturbations is made: half precision would round it at every step."""
-    return coefficients.to(p.parameter.device, torch.promote_types(p.dtype, torch.float32))
-
-
-_ROOM = 2.0**11  # of the sum of all |F| in half precision: whatever adds up, it stays below 2¹⁶
-
-
-def outer_sum(left: Tensor, right: Tensor, coefficients: Tensor) -> Tensor:
-    """leftᵀ diag(F) right, in the precision of F. On a GPU half-precision factors go to its matrix units, where F is
-    rounded too, relative to the sum of all |F|."""
-    if left.dtype.itemsize > 2 or not left.is_cuda:
-        wider = coefficients.dtype
-        return (left.to(wider) * coefficients.unsqueeze(-1)).mT @ right.to(wider)
-    scale = coefficients.abs().sum().clamp_min(torch.finfo(coefficients.dtype).tiny) / _ROOM
-    weighed = left.half() * (coefficients / scale).half().unsqueeze(-1)
-    return (weighed.mT @ right.half()).to(coefficients.dtype) * scale

@@ -1,39 +1,47 @@
-"""The paper: one ΔŴ for `group` examples, flipped for each of them by a rank-one sign matrix of its own."""
+"""The paper's scheme: `group` examples share one ΔŴ, and each example flips it by its own rank-one sign matrix."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .._arguments import whole_number
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draws.at_once import AtOnce
-from ..draws.bits import transformed
-from ..draws.draw import runs
+from ..draws.bits import is_transformed
 from ..errors import AsymmetricDistribution
-from ..ops.base import Op, flipped, watched
+from ..ops.base import Op, flipped, is_tracked
 from ..perturbation import Perturbation
-from .base import Product, Scheme, added, at_once, outer_sum, wide
+from .base import BoundProduct, Scheme, add_by_example
+from .bases import bases_of, delta_of_each_example, group_kernel, missing_rows, pad_rows
 from .product import FlippedProduct
 from .quantised import QuantisedProduct, check_dtype, refuse_transforms, serves
 from .spec import Spec
+from .sums import flipped_sum
 
-# Below so many numbers of an input, torch's own operations are faster than the Function, which spares memory: they keep
-# about twice as much for backward, at most a megabyte or two more.
+# For inputs with fewer numbers, torch's own operations are faster than FlippedProduct, which saves memory. They keep
+# about twice as much for backward, which is a megabyte or two at this size.
 SMALL = 2**17
 
 
 @dataclass(frozen=True)
 class Flipout(Scheme):
-    """`group` examples share one ΔŴ (None: all of them). `reuse_signs` keeps the signs over mini-batches.
+    """Flipout: examples share one ΔŴ, and each example has its own random signs.
 
-    `perturbation_dtype=torch.float8_e4m3fn` multiplies the perturbations of matrices in FP8, the means as they are; it
-    serves layers with one ΔŴ for the whole batch, and others compute as without it. Under torch.func, torch.compile and
-    forward-mode differentiation it is refused.
+    Args:
+        group: Number of examples that share one ΔŴ; None for all of them.
+        reuse_signs: Keep the signs over mini-batches.
+        perturbation_dtype: `torch.float8_e4m3fn` multiplies the perturbations of matrices in FP8; the means keep their
+            dtype. This concerns layers with one ΔŴ for the whole batch; other layers compute as without it. It does not
+            work under torch.func, torch.compile and forward-mode differentiation.
+
+    Raises:
+        InvalidArgument: `group` is not a whole number above 0, or the dtype is another one.
+
+    Example:
+        >>> flipout.perturb(model, flipout.Gaussian(0.1), scheme="flipout")
+        >>> flipout.perturb(model, flipout.Gaussian(0.1), scheme=flipout.Flipout(group=8))
     """
 
     group: int | None = None
@@ -55,63 +63,67 @@ class Flipout(Scheme):
     def check(self, distribution: Distribution, what: str) -> None:
         if not distribution.symmetric:
             raise AsymmetricDistribution(
-                f"{what}: flipout can never serve {distribution}: flipping signs keeps only a distribution that is "
-                "symmetric about 0. Use DropConnect(p=0.5) or Gaussian noise, or scheme='shared' or 'independent'. (A "
-                "distribution of your own that is symmetric says so: symmetric = True in its class.)"
+                f"{what}: flipout can never serve {distribution}: random signs preserve only a distribution that is "
+                "symmetric about 0. Use DropConnect(p=0.5) or Gaussian noise, or scheme='shared' or 'independent'. If "
+                "your own distribution is symmetric, set symmetric = True in its class."
             )
 
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
-        made = None if watched() else self._by_groups(op, x, bias, p)
-        if made is not None:
-            return made
-        seed, (first, count, _) = p.seed_of_signs(self.reuse_signs), self._bases(p)
-        made_of = p.made_of(first) if count == 1 and self.perturbation_dtype is None else None
-        if made_of is not None:
-            given, start, scaled = made_of
-            return FlippedProduct.apply(x, p.mean, bias, given, seed, Spec(op, op, p.signs), start, scaled)  # pyright: ignore[reportReturnType]
-        spec, delta, whole = self._spread_over(op, p)
-        # By the groups asked for, not by how many of them these examples have: a part of a batch is as exact as all.
-        quantised = self.perturbation_dtype is not None and not self._bases(p)[2] and serves(spec)
-        return whole(x, lambda padded: self._combine(spec, padded, bias, p.mean, delta, seed, quantised))
+        if not is_tracked():
+            y = self._product_by_groups(op, x, bias, p)
+            if y is not None:
+                return y
+        seed, bases = p.seed_of_signs(self.reuse_signs), bases_of(p, self.group)
+        fused = p.kernel_inputs(bases[0]) if bases[1] == 1 and self.perturbation_dtype is None else None
+        if fused is not None:
+            factor, start, scaled = fused
+            return FlippedProduct.apply(x, p.mean, bias, factor, seed, Spec(op, op, p.signs), start, scaled)  # pyright: ignore[reportReturnType]
+        spec, delta, missing = self._over_bases(op, p, bases)
+        if missing is None:
+            return self._multiply(spec, x, bias, p.mean, delta, seed, is_grouped=bases[2] > 0)
+        y = self._multiply(spec, pad_rows(x, missing), bias, p.mean, delta, seed, is_grouped=True)
+        return y.narrow(0, missing[0], x.shape[0])
 
-    def small(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, made: AtOnce) -> Tensor | None:
-        whole = op.out_features if p.part is None else p.part.whole
-        if not self.is_small(op, x, p.key, made, whole):
+    def small(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, drawn: AtOnce) -> Tensor | None:
+        outputs = op.out_features if p.part is None else p.part.parameter_rows
+        if not self.is_small(op, x, p.key, drawn, outputs):
             return None
-        r, s = made.signs[p.key, op.r_dim], made.signs[p.key, op.s_dim]
+        r, s = drawn.signs[p.key, op.r_dim], drawn.signs[p.key, op.s_dim]
         if p.part is not None:
             r = r.narrow(1, p.part.start, p.part.length)
-        return flipped(x, op, op, p.mean, p.delta(made.base), -r if p.draw.antithetic else r, s, bias)
+        return flipped(x, op, op, p.mean, p.delta(drawn.base), -r if p.draw.antithetic else r, s, bias)
 
-    def is_small(self, op: Op, x: Tensor, key: int, made: AtOnce, outputs: int) -> bool:
-        """Whether torch's own operations serve the product of x (N, …), with signs that were made at once."""
+    def is_small(self, op: Op, x: Tensor, key: int, drawn: AtOnce, outputs: int) -> bool:
+        """Return True if torch's own operations should compute the product of x (N, …) with the signs in `drawn`."""
         if self.reuse_signs or self.perturbation_dtype is not None or x.numel() >= SMALL:
             return False
-        r, s = made.signs.get((key, op.r_dim)), made.signs.get((key, op.s_dim))
-        # A tied kernel with other groups, or a Parameter whose shape was changed, has another number of them.
+        r, s = drawn.signs.get((key, op.r_dim)), drawn.signs.get((key, op.s_dim))
+        # A tied kernel with other groups, or a Parameter whose shape was changed, needs another number of signs.
         return r is not None and s is not None and r.shape[1] == outputs and s.shape[1] == op.in_features
 
-    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
-        spec, delta, whole = self._spread_over(op, p)
-        flipped = spec.flipped(p.mean, bias, delta, p.seed_of_signs(self.reuse_signs), p.dtype)
-        return flipped if spec.lifted is op else lambda x: whole(x, flipped)
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> BoundProduct:
+        spec, delta, missing = self._over_bases(op, p, bases_of(p, self.group))
+        product = spec.flipped(p.mean, bias, delta, p.seed_of_signs(self.reuse_signs), p.dtype)
+        if missing is None:
+            return product
+        return lambda x: product(pad_rows(x, missing)).narrow(0, missing[0], x.shape[0])
 
     def vector(self, p: Perturbation) -> Tensor:
         seed = p.seed_of_signs(self.reuse_signs)
         (r,) = p.signs.over([(0, p.parameter.numel())], seed, p.dtype)
-        return p.mean + self._delta_of_each(p) * r.reshape(p.examples, *p.parameter.shape)
+        return p.mean + delta_of_each_example(p, self.group) * r.reshape(p.examples, *p.parameter.shape)
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        kernel = None if watched() else chosen("add_flipped_vectors", y, p.signs, dim, required=False)
+        kernel = None if is_tracked() else chosen("add_flipped_vectors", y, p.signs, dim, required=False)
         if kernel is None:
-            return added(y, self.vector(p), dim)
-        first, count, group = self._bases(p)
-        share, skip = group or p.examples, p.first - first * group if group else 0
+            return add_by_example(y, self.vector(p), dim)
+        first, count, group = bases_of(p, self.group)
+        shared, skipped = group or p.examples, p.first - first * group if group else 0
         seed = p.seed_of_signs(self.reuse_signs)
-        return kernel(y, p.mean, p.deltas(first, count), p.signs, seed, dim, share, skip)
+        return kernel(y, p.mean, p.deltas(first, count), p.signs, seed, dim, shared, skipped)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
-        first, count, group = self._bases(p)
+        first, count, group = bases_of(p, self.group)
         seed, width = p.seed_of_signs(self.reuse_signs), p.parameter.shape[1]
         base = (example + p.first) // group if group else torch.zeros_like(example)
         r = p.signs.at(0, example, row, seed, p.dtype).unsqueeze(-1)
@@ -125,110 +137,48 @@ class Flipout(Scheme):
         over0, over1 = p.signs.over([(0, d0), (1, groups * d1)], seed, p.dtype)
         over0, over1 = over0.unflatten(1, (groups, -1)).unsqueeze(-1), over1.unflatten(1, (groups, -1)).unsqueeze(2)
         flips = (over0 * over1).view(p.examples, d0, d1, *[1] * (p.parameter.dim() - 2))
-        return p.mean + self._delta_of_each(p) * flips
+        return p.mean + delta_of_each_example(p, self.group) * flips
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
-        """Σ over the bases of ΔŴ ∘ Rᵀ diag(F) S, of the Parameter's shape."""
-        coefficients = wide(coefficients, p)
-        if groups == 1 and p.parameter.dim() == 2:
-            kernel, *about = self._kernel("weighted_noise_sum", p.parameter, p, None, 1)
-            if kernel is not None:
-                dtype = torch.float16 if p.dtype.itemsize == 2 else p.dtype
-                signs = p.signs.over(list(enumerate(p.parameter.shape)), p.seed_of_signs(self.reuse_signs), dtype)
-                return kernel(*signs, coefficients, p.dtype, *about)
-        total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
-        group = self._bases(p)[2]
-        shared, signs = group or p.examples, total.numel()
-        if groups is not None:
-            signs = total.shape[0] + groups * total.shape[1]
-        room, base = at_once(total), max(total.numel() + shared * signs, 1)
-        most = room // base * shared if base <= room else min(room // max(signs, 1), shared)
-        for start, count in runs(p.first, p.examples, most, group):
-            some = p.seen_by(start, count)
-            first, bases, _ = self._bases(some)
-            own = coefficients[start - p.first :][:count]
-            if bases > 1:  # whole groups, the first and the last padded
-                own = F.pad(own, (start - first * group, (first + bases) * group - start - count))
-                some = p.seen_by(first * group, bases * group)
-            total = total + (p.deltas(first, bases).to(total.dtype) * self._weighted_signs(some, groups, own)).sum(0)
-        return total
+        return flipped_sum(p, groups, coefficients, self.group, self.reuse_signs)
 
-    def _weighted_signs(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
-        """Rᵀ diag(F) S of each base, or Σ_n F_n r_n of a vector, to be multiplied with ΔŴ; every base has as many
-        examples."""
-        seed, bases, dtype = p.seed_of_signs(self.reuse_signs), self._bases(p)[1], coefficients.dtype
-        if groups is None:
-            (r,) = p.signs.over([(0, p.parameter.numel())], seed, dtype)
-            made = torch.bmm(coefficients.view(bases, 1, -1), r.unflatten(0, (bases, -1)))
-            return made.view(bases, *p.parameter.shape)
-        d0, d1, *kernel = p.parameter.shape
-        over0, over1 = (
-            signs.view(bases, -1, groups, signs.shape[1] // groups).transpose(1, 2)
-            for signs in p.signs.over([(0, d0), (1, groups * d1)], seed, p.dtype)
-        )
-        return outer_sum(over0, over1, coefficients.view(bases, 1, -1)).view(bases, d0, d1, *[1] * len(kernel))
-
-    def _by_groups(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor | None:
-        """The definition without gradients, the noise of small groups made where it is used; None where no kernel
-        serves."""
-        kernel, *groups = self._kernel("add_grouped_product", x, p, op, p.draw.rows) if x.dim() == 2 else (None,)
-        flips = None if kernel is None else chosen("flips", x, p.signs, op.in_dim, required=False)
-        if kernel is None or flips is None:
-            return None
-        seed = p.seed_of_signs(self.reuse_signs)
-        y, flipped = op.apply(x, p.mean, bias), flips[0](x, p.signs, seed, op.s_dim, op.in_dim)
-        (r,) = p.signs.over([(op.r_dim, op.out_features)], seed, p.dtype)
-        return kernel(y, flipped, r, *groups)
-
-    def _kernel(self, name: str, tensor: Tensor, p: Perturbation, op: Op | None, rows: int) -> tuple[Any, ...]:
-        """A kernel for several bases, with what it wants to know of them: where their noise starts, its spread, rows of
-        a group, and how many of these the first one lacks."""
-        first, count, group = self._bases(p)
-        if count == 1 or transformed():
-            return (None,)
-        kernel = chosen(name, tensor, p.dtype, op, p.parameter.shape, group * rows, required=False)
-        starts = None if kernel is None else p.starts(first, count)
-        return (None,) if starts is None else (kernel, starts, p.spread, group * rows, (p.first - first * group) * rows)
-
-    def _spread_over(self, op: Op, p: Perturbation) -> tuple[Spec, Tensor, Callable[[Tensor, Product], Tensor]]:
-        """The op over the bases of these examples, their ΔŴ, and how a product with whole groups is had of these rows:
-        those of the first and of the last group are padded."""
-        first, count, group = self._bases(p)
+    def _over_bases(
+        self, op: Op, p: Perturbation, bases: tuple[int, int, int]
+    ) -> tuple[Spec, Tensor, tuple[int, int] | None]:
+        """Return the spec and the ΔŴ of these bases, and the rows missing in groups; None if there is one base."""
+        first, count, group = bases
         if count == 1:
-            return Spec(op, op, p.signs), p.delta(first), lambda x, product: product(x)
-        rows = p.draw.rows
-        before, after = (p.first - first * group) * rows, ((first + count) * group - p.first - p.examples) * rows
+            return Spec(op, op, p.signs), p.delta(first), None
+        signs = p.for_examples(first * group, count * group).signs
+        return Spec(op, op.batched(count), signs), p.deltas(first, count), missing_rows(p, bases)
 
-        def whole(x: Tensor, product: Product) -> Tensor:
-            padded = F.pad(x, (*[0, 0] * (x.dim() - 1), before, after)) if before or after else x
-            return product(padded).narrow(0, before, x.shape[0])
-
-        signs = p.seen_by(first * group, count * group).signs
-        return Spec(op, op.batched(count), signs), p.deltas(first, count), whole
-
-    def _combine(
-        self, spec: Spec, x: Tensor, bias: Tensor | None, mean: Tensor, delta: Tensor, seed: Tensor, quantised: bool
-    ):
-        if quantised and x.numel():
+    def _multiply(
+        self,
+        spec: Spec,
+        x: Tensor,
+        bias: Tensor | None,
+        mean: Tensor,
+        delta: Tensor,
+        seed: Tensor,
+        is_grouped: bool,
+    ) -> Tensor:
+        # FP8 depends on whether there are groups at all, not on how many these examples have: a part of a batch is
+        # computed as exactly as the whole batch.
+        if self.perturbation_dtype is not None and not is_grouped and serves(spec) and x.numel():
             refuse_transforms()
-            return QuantisedProduct.apply(x, mean, bias, delta, seed, spec)
-        if transformed():
+            return QuantisedProduct.apply(x, mean, bias, delta, seed, spec)  # pyright: ignore[reportReturnType]
+        if is_transformed():
             return spec.forward(x, mean, bias, delta, seed)
-        return FlippedProduct.apply(x, mean, bias, delta, seed, spec)
+        return FlippedProduct.apply(x, mean, bias, delta, seed, spec)  # pyright: ignore[reportReturnType]
 
-    def _bases(self, p: Perturbation) -> tuple[int, int, int]:
-        """The first base of these examples, the number of bases, and the group size (0 for all)."""
-        group = p.draw.group or self.group or 0
-        if not group or not p.examples:
-            return 0, 1, 0
-        first = p.first // group
-        return first, (p.first + p.examples - 1) // group - first + 1, group
-
-    def _delta_of_each(self, p: Perturbation) -> Tensor:
-        """(examples or 1, *shape)"""
-        first, count, group = self._bases(p)
-        deltas = p.deltas(first, count)
-        if count == 1:
-            return deltas
-        index = torch.arange(p.first, p.first + p.examples, device=deltas.device) // group - first
-        return deltas[index]
+    def _product_by_groups(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor | None:
+        """Return the product without gradients by a kernel that draws the noise of small groups where it is used."""
+        fused = group_kernel("add_grouped_product", x, p, self.group, op, p.draw.rows) if x.dim() == 2 else None
+        flips = None if fused is None else chosen("flips", x, p.signs, op.in_dim, required=False)
+        if fused is None or flips is None:
+            return None
+        kernel, arguments = fused
+        seed = p.seed_of_signs(self.reuse_signs)
+        y, flipped_x = op.apply(x, p.mean, bias), flips[0](x, p.signs, seed, op.s_dim, op.in_dim)
+        (r,) = p.signs.over([(op.r_dim, op.out_features)], seed, p.dtype)
+        return kernel(y, flipped_x, r, *arguments)

@@ -1,4 +1,4 @@
-"""A perturbation of its own for every example."""
+"""The scheme 'independent': a separate perturbation for every example."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,21 @@ from torch import Tensor
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draws.draw import runs
-from ..ops.base import Op, watched
+from ..ops.base import Op, is_tracked
 from ..perturbation import Perturbation
-from .base import Product, Scheme, added, at_once, wide
+from .base import BoundProduct, Scheme, add_by_example
+from .sums import numbers_per_chunk, promoted
 
 
 @dataclass(frozen=True)
 class Independent(Scheme):
-    """batched(x, W̄ + ΔW_n)"""
+    """A separate perturbation for every example: batched(x, W̄ + ΔW_n).
+
+    The variance of a gradient falls as 1 / N, but the weights of each example are formed, which takes time and memory.
+
+    Example:
+        >>> flipout.perturb(model, flipout.DropConnect(0.2), scheme="independent")
+    """
 
     name = "independent"
     own_weights = True
@@ -26,7 +33,7 @@ class Independent(Scheme):
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
         return self.bound(op, bias, p)(x)
 
-    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> BoundProduct:
         if p.examples == 0:
             return lambda x: op.apply(x, p.mean, bias)
         batched, weight = op.batched(p.examples), self.vector(p)
@@ -36,10 +43,10 @@ class Independent(Scheme):
         return p.mean + p.oriented(p.deltas(p.first, p.examples))
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        kernel = None if watched() else chosen("add_normals", y, dim, required=False)
+        kernel = None if is_tracked() else chosen("add_normals", y, dim, required=False)
         starts = None if kernel is None else p.starts(p.first, p.examples)
         if kernel is None or starts is None or not p.examples:
-            return added(y, self.vector(p), dim)
+            return add_by_example(y, self.vector(p), dim)
         return kernel(y, p.mean, starts, p.oriented(p.spread))
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
@@ -49,9 +56,9 @@ class Independent(Scheme):
         return self.vector(p)
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
-        coefficients = wide(coefficients, p)
+        coefficients = promoted(coefficients, p)
         total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
-        for first, count in runs(p.first, p.examples, at_once(total) // max(total.numel(), 1), 1):
-            some = coefficients[first - p.first :][:count]
-            total = total + torch.tensordot(some, p.oriented(p.deltas(first, count)).to(total.dtype), 1)
+        for first, count in runs(p.first, p.examples, numbers_per_chunk(total) // max(total.numel(), 1), 1):
+            chunk = coefficients[first - p.first :][:count]
+            total = total + torch.tensordot(chunk, p.oriented(p.deltas(first, count)).to(total.dtype), 1)
         return total

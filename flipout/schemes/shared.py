@@ -1,4 +1,4 @@
-"""One perturbation for the whole batch."""
+"""The scheme 'shared': one perturbation for the whole batch."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,18 @@ from ..distributions.base import Distribution
 from ..errors import NoPopulation
 from ..ops.base import Op, Straight
 from ..perturbation import Perturbation
-from .base import Product, Scheme, added
+from .base import BoundProduct, Scheme, add_by_example
 
 
 @dataclass(frozen=True)
 class Shared(Scheme):
-    """apply(x, W̄ + ΔŴ)"""
+    """One perturbation for the whole batch: apply(x, W̄ + ΔŴ).
+
+    It is the cheapest scheme, but the gradients of a batch are correlated, so their variance does not fall as 1 / N.
+
+    Example:
+        >>> flipout.perturb(model, flipout.Gaussian(0.1), scheme="shared")
+    """
 
     name = "shared"
     is_shared = True
@@ -25,14 +31,14 @@ class Shared(Scheme):
     def product(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation) -> Tensor:
         return self.bound(op, bias, p)(x)
 
-    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> Product:
+    def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> BoundProduct:
         return Straight(op, self._weight(p), bias)
 
     def vector(self, p: Perturbation) -> Tensor:
         return self._weight(p).unsqueeze(0)
 
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        return added(y, self.vector(p), dim)
+        return add_by_example(y, self.vector(p), dim)
 
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:
         return p.oriented(p.delta_rows(row, torch.zeros_like(example), 0, 1))
@@ -42,8 +48,8 @@ class Shared(Scheme):
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         raise NoPopulation(
-            "scheme 'shared' can never serve a population: all its members would have one perturbation, and their "
-            "fitness could not tell which way to go. Use scheme='flipout'."
+            "scheme 'shared' can never serve a population: all members would have the same perturbation, so their "
+            "fitness would show no direction. Use scheme='flipout'."
         )
 
     def _weight(self, p: Perturbation) -> Tensor:

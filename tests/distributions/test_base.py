@@ -1,4 +1,4 @@
-"""A distribution of one's own, as the documentation shows it."""
+"""A user-defined distribution, as the documentation shows it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ class Laplace(flipout.Distribution):
 
 @dataclass(frozen=True, eq=False)
 class LearnedLaplace(flipout.LearnedDistribution):
-    """The same with a learned scale, exp(log_scale), and a second array of noise for its sign."""
+    """Laplace noise with a learned scale, exp(log_scale), and a second array of noise for the sign."""
 
     symmetric = True
 
@@ -48,7 +48,7 @@ class LearnedLaplace(flipout.LearnedDistribution):
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
-def test_a_distribution_of_ones_own(scheme: str) -> None:
+def test_a_user_defined_distribution(scheme: str) -> None:
     model = flipout.perturb(nn.Linear(5, 4).double(), Laplace(0.3), scheme=scheme)
     x = torch.ones(3, 5, dtype=torch.float64)
     noise = draws.weights(model, x, draws.seeds(10_000)) - model.weight.detach()
@@ -59,7 +59,7 @@ def test_a_distribution_of_ones_own(scheme: str) -> None:
     assert torch.equal(model.eval()(x), nn.functional.linear(x, model.weight, model.bias))
 
 
-def test_a_distribution_of_ones_own_that_learns() -> None:
+def test_a_user_defined_distribution_that_learns() -> None:
     linear = nn.Linear(5, 4)
     model = flipout.perturb(nn.Sequential(nn.Embedding(6, 5), linear).double(), LearnedLaplace(), where="*.weight")
     model(torch.tensor([0, 1, 1])).sum().backward()
@@ -72,7 +72,7 @@ def test_a_distribution_of_ones_own_that_learns() -> None:
     assert_distributed(noise, stats.laplace(scale=np.exp(-1.0)))
 
 
-def test_its_fields_can_be_given_by_parameter_name() -> None:
+def test_fields_by_parameter_name() -> None:
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     by_name: Any = {"0.*": 0.1, "*": 0.0}
     model = flipout.perturb(nn.Sequential(first, second), Laplace(by_name))
@@ -82,7 +82,7 @@ def test_its_fields_can_be_given_by_parameter_name() -> None:
         assert torch.equal(flipout.example_weights(second)["weight"][0], second.weight)
 
 
-def test_what_it_does_not_promise_is_refused() -> None:
+def test_schemes_refuse_a_distribution_without_the_flag() -> None:
     @dataclass(frozen=True, eq=False)
     class Exponential(Laplace):
         symmetric = False

@@ -1,4 +1,4 @@
-"""ΔW ~ N(0, std²) and ΔW ~ N(0, std² W̄²), for every example under every scheme that has weights."""
+"""ΔW ~ N(0, std²) and ΔW ~ N(0, std² W̄²), for every example and every scheme that samples weights."""
 
 import math
 
@@ -17,12 +17,12 @@ DRAWS = 10_000
 X = torch.ones(3, 5, dtype=torch.float64)
 
 
-def layer(distribution: flipout.Distribution, scheme: str | flipout.Scheme) -> flipout.nn.Linear:
+def perturbed_linear(distribution: flipout.Distribution, scheme: str | flipout.Scheme) -> flipout.nn.Linear:
     return flipout.nn.Linear(5, 4, distribution=distribution, scheme=scheme, dtype=torch.float64)
 
 
-def standard(seen: Tensor, mean: Tensor, std: Tensor) -> None:
-    """Every example's weights, in each of their entries: N(mean, std²), and independent of each other."""
+def assert_gaussian(seen: Tensor, mean: Tensor, std: Tensor) -> None:
+    """Each example's weights are N(mean, std²), entry by entry, and the entries are independent."""
     noise = ((seen - mean) / std).flatten(2)
     for example in noise.unbind(1):
         assert_distributed(example, stats.norm())
@@ -35,14 +35,14 @@ def standard(seen: Tensor, mean: Tensor, std: Tensor) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_each_examples_weights_are_gaussian(scheme: str | flipout.Scheme) -> None:
-    made = layer(flipout.Gaussian(0.3), scheme)
-    standard(draws.weights(made, X, draws.seeds(DRAWS)), made.weight.detach(), torch.tensor(0.3))
+    layer = perturbed_linear(flipout.Gaussian(0.3), scheme)
+    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), torch.tensor(0.3))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_each_examples_weights_are_gaussian_relative_to_the_mean(scheme: str | flipout.Scheme) -> None:
-    made = layer(flipout.MultiplicativeGaussian(0.7), scheme)
-    standard(draws.weights(made, X, draws.seeds(DRAWS)), made.weight.detach(), 0.7 * made.weight.detach())
+    layer = perturbed_linear(flipout.MultiplicativeGaussian(0.7), scheme)
+    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), 0.7 * layer.weight.detach())
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -56,16 +56,16 @@ def test_the_weights_of_one_draw_are_gaussian(scheme: str | flipout.Scheme) -> N
 
 
 def test_a_zero_weight_has_no_multiplicative_noise_and_the_gradient_flows_through_the_spread() -> None:
-    made = layer(flipout.MultiplicativeGaussian(0.7), "shared")
+    layer = perturbed_linear(flipout.MultiplicativeGaussian(0.7), "shared")
     with torch.no_grad():
-        made.weight[1] = 0
-    with flipout.hold(made, seed=1):
-        made(X)
-        seen = flipout.example_weights(made)["weight"][0]
+        layer.weight[1] = 0
+    with flipout.hold(layer, seed=1):
+        layer(X)
+        seen = flipout.example_weights(layer)["weight"][0]
     assert torch.all(seen[1] == 0)
-    (gradient,) = torch.autograd.grad(seen.sum(), made.weight)
+    (gradient,) = torch.autograd.grad(seen.sum(), layer.weight)
     kept = [0, 2, 3]
-    torch.testing.assert_close(gradient[kept], (seen / made.weight)[kept].detach())  # W = W̄ (1 + std ε)
+    torch.testing.assert_close(gradient[kept], (seen / layer.weight)[kept].detach())  # W = W̄ (1 + std ε)
 
 
 @pytest.mark.parametrize("kind", [flipout.Gaussian, flipout.MultiplicativeGaussian, flipout.Rademacher])
@@ -95,10 +95,10 @@ def test_a_name_without_a_std_is_refused_before_anything_changes() -> None:
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_a_tensor_of_stds(scheme: str | flipout.Scheme) -> None:
     std = torch.linspace(0.1, 2.0, 20).view(4, 5)
-    made = layer(flipout.Gaussian(std), scheme)
-    standard(draws.weights(made, X, draws.seeds(DRAWS)), made.weight.detach(), std.double())
-    by_row = layer(flipout.Gaussian(std[:, :1]), scheme)
-    standard(draws.weights(by_row, X, draws.seeds(DRAWS)), by_row.weight.detach(), std[:, :1].double())
+    layer = perturbed_linear(flipout.Gaussian(std), scheme)
+    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), std.double())
+    by_row = perturbed_linear(flipout.Gaussian(std[:, :1]), scheme)
+    assert_gaussian(draws.weights(by_row, X, draws.seeds(DRAWS)), by_row.weight.detach(), std[:, :1].double())
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "local_reparam"], ids=str)
@@ -107,7 +107,7 @@ def test_a_tensor_of_stds_that_does_not_broadcast_to_the_parameter_is_refused(
     scheme: str | flipout.Scheme, shape: tuple[int, ...]
 ) -> None:
     with pytest.raises(InvalidArgument, match=r"\(4, 5\)"):
-        layer(flipout.Gaussian(torch.ones(shape)), scheme)(X)
+        perturbed_linear(flipout.Gaussian(torch.ones(shape)), scheme)(X)
 
 
 @pytest.mark.parametrize("kind", [flipout.Gaussian, flipout.MultiplicativeGaussian, flipout.Rademacher])
@@ -128,13 +128,30 @@ def test_a_tensor_of_stds_that_does_not_broadcast_to_the_parameter_is_refused(
     ],
     ids=repr,
 )
-def test_a_std_that_is_none_is_refused(kind: type[flipout.Gaussian], std) -> None:
+def test_a_bad_std_is_refused(kind: type[flipout.Gaussian], std) -> None:
     with pytest.raises(InvalidArgument, match="std"):
         kind(std)
 
 
 def test_without_noise_the_weights_are_the_mean() -> None:
     for distribution in (flipout.Gaussian(0), flipout.MultiplicativeGaussian(0.0), flipout.Rademacher(0.0)):
-        made = layer(distribution, "flipout")
-        assert torch.equal(made(X), made.eval()(X))
-        assert torch.equal(draws.weights(made, X, draws.seeds(1))[0], made.weight.expand(3, 4, 5))
+        layer = perturbed_linear(distribution, "flipout")
+        assert torch.equal(layer(X), layer.eval()(X))
+        assert torch.equal(draws.weights(layer, X, draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "text"),
+    [
+        (flipout.MultiplicativeGaussian(), "MultiplicativeGaussian(std=1.0)"),
+        (flipout.Gaussian(1 / 3), "Gaussian(std=0.3333)"),
+        (flipout.Gaussian(torch.ones(4, 5)), "Gaussian(std=<4×5 tensor>)"),
+        (flipout.Gaussian(torch.tensor(0.25)), "Gaussian(std=0.25)"),
+        (flipout.Gaussian({"0.*": 0.1, "*": 0.2}), "Gaussian(std={'0.*': 0.1, '*': 0.2})"),
+        (flipout.Rademacher(0.25), "Rademacher(std=0.25)"),
+        (flipout.DropConnect(), "DropConnect(p=0.5)"),
+    ],
+    ids=str,
+)
+def test_the_repr_is_short_and_shows_every_value(distribution: flipout.Distribution, text: str) -> None:
+    assert repr(distribution) == text

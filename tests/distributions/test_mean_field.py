@@ -1,4 +1,4 @@
-"""A learned spread: the right marginal, an initial value as asked for, and no overflow anywhere."""
+"""A learned spread: the marginal distribution, the initial value, and no overflow."""
 
 import math
 
@@ -17,24 +17,24 @@ from tests.statistics import assert_distributed, assert_uncorrelated, assert_var
 X = torch.ones(3, 5, dtype=torch.float64)
 
 
-def layer(scheme: str = "flipout", dtype: torch.dtype = torch.float64, **how) -> flipout.nn.Linear:
-    return flipout.nn.Linear(5, 4, distribution=flipout.MeanField(**how), scheme=scheme, dtype=dtype)
+def perturbed_linear(scheme: str = "flipout", dtype: torch.dtype = torch.float64, **options) -> flipout.nn.Linear:
+    return flipout.nn.Linear(5, 4, distribution=flipout.MeanField(**options), scheme=scheme, dtype=dtype)
 
 
-def rho(made: nn.Module) -> nn.Parameter:
-    return made.get_parameter("weight_rho")
+def rho(layer: nn.Module) -> nn.Parameter:
+    return layer.get_parameter("weight_rho")
 
 
-def spread(made: nn.Module) -> torch.Tensor:
-    return F.softplus(rho(made)).detach()
+def spread(layer: nn.Module) -> torch.Tensor:
+    return F.softplus(rho(layer)).detach()
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
 def test_each_examples_weights_are_gaussian_with_the_learned_spread(scheme: str) -> None:
-    made = layer(scheme)
+    layer = perturbed_linear(scheme)
     with torch.no_grad():
-        rho(made).copy_(torch.linspace(-4, 3, 20).view(4, 5))
-    noise = (draws.weights(made, X, draws.seeds(10_000)) - made.weight.detach()) / spread(made)
+        rho(layer).copy_(torch.linspace(-4, 3, 20).view(4, 5))
+    noise = (draws.weights(layer, X, draws.seeds(10_000)) - layer.weight.detach()) / spread(layer)
     for example in noise.unbind(1):
         assert_distributed(example, stats.norm())
         assert_variance(example, 1.0, kurtosis=3)
@@ -44,14 +44,14 @@ def test_each_examples_weights_are_gaussian_with_the_learned_spread(scheme: str)
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
 def test_the_spread_learns(scheme: str) -> None:
-    """dW/dρ = ε · sigmoid(ρ): one example's gradient, from what it saw."""
-    made = layer(scheme)
-    with flipout.hold(made, seed=4):
-        y = made(X[:1])
-        seen = flipout.example_weights(made)["weight"][0]
-    (gradient,) = torch.autograd.grad(y.sum(), rho(made))
-    epsilon = (seen - made.weight) / spread(made)
-    torch.testing.assert_close(gradient, (epsilon * torch.sigmoid(rho(made))).detach())
+    """dW/dρ = ε · sigmoid(ρ), with ε from the weights that the example saw."""
+    layer = perturbed_linear(scheme)
+    with flipout.hold(layer, seed=4):
+        y = layer(X[:1])
+        seen = flipout.example_weights(layer)["weight"][0]
+    (gradient,) = torch.autograd.grad(y.sum(), rho(layer))
+    epsilon = (seen - layer.weight) / spread(layer)
+    torch.testing.assert_close(gradient, (epsilon * torch.sigmoid(rho(layer))).detach())
 
 
 @pytest.mark.parametrize("std", [1e-30, 1e-8, 1e-3, 0.5, 1.0, 10.0, 100.0, 1e6])
@@ -64,9 +64,9 @@ def test_the_inverse_of_softplus_is_accurate(std: float) -> None:
 @pytest.mark.parametrize("std", [1e-6, 0.02, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_an_absolute_initial_std(std: float, dtype: torch.dtype) -> None:
-    made = spread(layer(std=std, dtype=dtype))
-    assert made.dtype == dtype
-    torch.testing.assert_close(made, torch.full_like(made, std), rtol=32 * torch.finfo(dtype).eps, atol=0)
+    initial = spread(perturbed_linear(std=std, dtype=dtype))
+    assert initial.dtype == dtype
+    torch.testing.assert_close(initial, torch.full_like(initial, std), rtol=32 * torch.finfo(dtype).eps, atol=0)
 
 
 def test_an_initial_std_relative_to_the_weight() -> None:
@@ -74,30 +74,30 @@ def test_an_initial_std_relative_to_the_weight() -> None:
     with torch.no_grad():
         plain.weight[0, 0] = 0.0
         plain.weight[0, 1] = -7.0
-    made = flipout.perturb(plain, flipout.MeanField(relative=0.1, least=1e-4))
-    torch.testing.assert_close(spread(made), (0.1 * plain.weight.detach().abs()).clamp_min(1e-4))
+    layer = flipout.perturb(plain, flipout.MeanField(relative=0.1, least=1e-4))
+    torch.testing.assert_close(spread(layer), (0.1 * plain.weight.detach().abs()).clamp_min(1e-4))
 
 
 def test_the_default_initial_std() -> None:
-    assert float(rho(layer()).detach().unique()) == pytest.approx(-3.0)
+    assert float(rho(perturbed_linear()).detach().unique()) == pytest.approx(-3.0)
 
 
 @pytest.mark.parametrize("value", [-1e4, 1e4])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent", "local_reparam"])
 def test_the_spread_cannot_overflow(value: float, dtype: torch.dtype, scheme: str) -> None:
-    made = layer(scheme, dtype)
+    layer = perturbed_linear(scheme, dtype)
     with torch.no_grad():
-        rho(made).fill_(value)
+        rho(layer).fill_(value)
     x = torch.full((3, 5), 0.01 if dtype == torch.float16 else 1.0, dtype=dtype)
-    y = made(x)
+    y = layer(x)
     y.sum().backward()
-    gradient = rho(made).grad
+    gradient = rho(layer).grad
     assert gradient is not None
     assert bool(y.isfinite().all())
     assert bool(gradient.isfinite().all())
     if value < 0:
-        torch.testing.assert_close(y, made.eval()(x))
+        torch.testing.assert_close(y, layer.eval()(x))
         assert torch.all(gradient == 0)
     else:
         assert torch.any(gradient != 0)
@@ -113,11 +113,26 @@ def test_initial_stds_by_parameter_name() -> None:
 
 @pytest.mark.parametrize("name", ["std", "relative", "least"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 0.0, "0.1", {"*": -1.0}], ids=repr)
-def test_an_initial_std_that_is_none_is_refused(name: str, value) -> None:
+def test_a_bad_initial_std_is_refused(name: str, value) -> None:
     with pytest.raises(InvalidArgument, match=name):
         flipout.MeanField(**{name: value})
 
 
 def test_two_initial_stds_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="one of them"):
+    with pytest.raises(InvalidArgument, match="only one of them"):
         flipout.MeanField(std=0.1, relative=0.1)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "text"),
+    [
+        (flipout.MeanField(), "MeanField(std=0.04859)"),
+        (flipout.MeanField(std=1 / 3), "MeanField(std=0.3333)"),
+        (flipout.MeanField(relative=0.1), "MeanField(relative=0.1, least=1e-06)"),
+        (flipout.MeanField(std={"0.*": 0.1, "*": 0.2}), "MeanField(std={'0.*': 0.1, '*': 0.2})"),
+        (flipout.MeanField(prior=flipout.bayes.Normal()), "MeanField(std=0.04859, prior=Normal(mean=0.0, std=1.0))"),
+    ],
+    ids=str,
+)
+def test_the_repr_names_the_initial_std(distribution: flipout.MeanField, text: str) -> None:
+    assert repr(distribution) == text

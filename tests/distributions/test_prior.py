@@ -1,4 +1,4 @@
-"""Priors beside the Parameters: `torch.distributions` as priors, `state_dict`, conversion and back."""
+"""Priors stored beside the Parameters: `torch.distributions` as priors, `state_dict`, `perturb` and `freeze`."""
 
 import copy
 import io
@@ -28,7 +28,7 @@ PRIORS = {
         td.Categorical(torch.tensor([0.2, 0.8])), td.Normal(torch.zeros(2), torch.tensor([1.0, 0.1]))
     ),
 }
-OTHERS = {  # of the same kind, with other numbers
+OTHERS = {  # the same kinds with other numbers
     "normal": Normal(0.3, 2.0),
     "learned normal": Normal(0.3, 2.0, learn_scale=True),
     "laplace": Laplace(0.4, 5.0),
@@ -42,8 +42,8 @@ OTHERS = {  # of the same kind, with other numbers
 }
 
 
-def bayesian(prior: Any, model: Any = None, **how: Any) -> Any:
-    return flipout.perturb(mlp() if model is None else model, flipout.MeanField(prior=prior, **how))
+def bayesian(prior: Any, model: Any = None, **options: Any) -> Any:
+    return flipout.perturb(mlp() if model is None else model, flipout.MeanField(prior=prior, **options))
 
 
 def divergence(model: nn.Module) -> Tensor:
@@ -52,7 +52,7 @@ def divergence(model: nn.Module) -> Tensor:
 
 
 @pytest.mark.parametrize("name", PRIORS)
-def test_a_saved_model_has_its_prior(name: str) -> None:
+def test_a_saved_model_keeps_its_prior(name: str) -> None:
     saved, loaded = bayesian(PRIORS[name], std=0.2), bayesian(OTHERS[name], std=0.3)
     assert not torch.equal(divergence(saved), divergence(loaded))
     file = io.BytesIO()
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_another_prior_is_refused(other: str) -> None:
 
 @pytest.mark.parametrize("make", [mlp, TiedLM, encoder, lambda: nn.LSTM(3, 4, 2, bidirectional=True)])
 @pytest.mark.parametrize("name", ["learned normal", "mixture"])
-def test_freeze_takes_the_prior_away(make: Any, name: str) -> None:
+def test_freeze_removes_the_prior(make: Any, name: str) -> None:
     plain = make()
     keys = list(plain.state_dict())
     model = flipout.perturb(plain, flipout.MeanField(prior=PRIORS[name]))
@@ -112,7 +112,7 @@ def test_freeze_takes_the_prior_away(make: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: nn.LSTM(3, 4), lambda: nn.Linear(3, 4), lambda: nn.GRUCell(3, 4)])
-def test_reset_parameters_resets_what_stands_beside_too(make: Any) -> None:
+def test_reset_parameters_resets_the_spread_and_the_prior(make: Any) -> None:
     model: Any = flipout.perturb(make(), flipout.MeanField(std=0.3, prior=Normal(0.0, 2.0, learn_scale=True)))
     before = {key: value.clone() for key, value in model.state_dict().items()}
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_priors_by_name() -> None:
 
 
 def test_a_prior_around_the_weights_of_a_trained_net() -> None:
-    """As MOPED does: the prior is centred on the weights, the spread a share of them."""
+    """As in MOPED: the prior is centred on the trained weights, and the spread is relative to them."""
     plain = mlp()
     centred = {name: Normal(p, 1.0) for name, p in plain.named_parameters()}
     model = flipout.perturb(plain, flipout.MeanField(relative=0.1, prior=centred))
@@ -176,30 +176,34 @@ def test_a_prior_around_the_weights_of_a_trained_net() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("distribution", "kind", "text"),
     [
-        (td.Normal(0.0, 1.0), ClosedForm),
-        (td.Laplace(0.0, 1.0), ClosedForm),
-        (td.Cauchy(0.0, 1.0), Sampled),
-        (td.StudentT(3.0), Sampled),
-        (PRIORS["torch mixture"], Sampled),
+        (td.Normal(0.1, 1.0), ClosedForm, "Normal(loc=0.1, scale=1.0)"),
+        (td.Laplace(0.0, 1.0), ClosedForm, "Laplace(loc=0.0, scale=1.0)"),
+        (td.Cauchy(0.0, torch.ones(4, 1)), Sampled, "Cauchy(loc=<4×1 tensor>, scale=<4×1 tensor>)"),
+        (td.StudentT(3.0), Sampled, "StudentT(df=3.0, loc=0.0, scale=1.0)"),
+        (
+            PRIORS["torch mixture"],
+            Sampled,
+            "MixtureSameFamily(mixture_logits=<2 tensor>, component_loc=<2 tensor>, component_scale=<2 tensor>)",
+        ),
     ],
     ids=str,
 )
-def test_torch_distributions(given: td.Distribution, kind: type) -> None:
-    prior = prior_of(given)
+def test_torch_distributions(distribution: td.Distribution, kind: type, text: str) -> None:
+    prior = prior_of(distribution)
     assert isinstance(prior, kind)
-    assert repr(prior) == repr(given)
+    assert repr(prior) == text
     w = torch.linspace(-2, 2, 9)
     if isinstance(prior, Sampled):
-        torch.testing.assert_close(prior.log_prob(w, prior.numbers()), given.log_prob(w))
+        torch.testing.assert_close(prior.log_prob(w, prior.numbers()), distribution.log_prob(w))
     elif isinstance(prior, ClosedForm):
         q = td.Normal(w, 0.3)
-        torch.testing.assert_close(prior.kl(q.mean, q.stddev, prior.numbers()), td.kl_divergence(q, given))
+        torch.testing.assert_close(prior.kl(q.mean, q.stddev, prior.numbers()), td.kl_divergence(q, distribution))
 
 
 class Odd(td.Normal):
-    """A distribution that its arguments alone do not make."""
+    """A distribution that cannot be rebuilt from its arguments."""
 
     def __init__(self, centre: float) -> None:
         super().__init__(centre, 1.0)
@@ -216,17 +220,17 @@ class Odd(td.Normal):
         (td.HalfNormal(1.0), "the KL would be infinite"),
         (td.Uniform(-1.0, 1.0), "the KL would be infinite"),
         (td.Bernoulli(0.5), "the KL would be infinite"),
-        (Odd(0.0), "cannot be made again from its arguments"),
-        (td.TransformedDistribution(td.Normal(0.0, 1.0), td.AffineTransform(0.0, 2.0)), "cannot be made again"),
+        (Odd(0.0), "cannot be rebuilt from its arguments"),
+        (td.TransformedDistribution(td.Normal(0.0, 1.0), td.AffineTransform(0.0, 2.0)), "cannot be rebuilt"),
     ],
     ids=str,
 )
-def test_what_is_no_prior_is_refused(prior: Any, message: str) -> None:
+def test_a_bad_prior_is_refused(prior: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         flipout.MeanField(prior=prior)
 
 
-def test_a_prior_of_another_shape_is_refused_and_nothing_is_converted() -> None:
+def test_a_prior_of_the_wrong_shape_is_refused_and_nothing_is_converted() -> None:
     model = mlp()
     with pytest.raises(InvalidArgument, match=r"0.weight: prior of shape \(5,\) given; .* Parameter's \(6, 4\)"):
         bayesian(Normal(torch.zeros(5), 1.0), model)

@@ -340,7 +340,7 @@ class Inherited(nn.Linear):
     """A subclass without a forward of its own."""
 
 
-class Scaled(nn.Embedding):
+class ScaledNoise(nn.Embedding):
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input) * 3.0
 
@@ -351,7 +351,7 @@ class Scaled(nn.Embedding):
         (Wrapped(4, 3), torch.randn(N, 4), None),
         (Inherited(4, 3), torch.randn(N, 4), None),
         (Standardised(2, 3, 2), torch.randn(N, 2, 5, 5), None),
-        (Scaled(7, 3), torch.randint(7, (N, 2)), "*"),
+        (ScaledNoise(7, 3), torch.randint(7, (N, 2)), "*"),
     ],
     ids=lambda value: type(value).__name__,
 )

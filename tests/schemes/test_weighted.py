@@ -12,8 +12,7 @@ import flipout
 from flipout.errors import NoPopulation
 from flipout.nn.contexts import weighted_sums
 from flipout.perturbation import Perturbation
-from flipout.schemes import base, independent, low_rank
-from flipout.schemes import flipout as flipped
+from flipout.schemes import independent, low_rank, sums
 from tests.networks import TiedLM, convnet, encoder
 from tests.oracles import weights_of_each
 
@@ -58,9 +57,9 @@ MODELS: dict[str, tuple[Any, Any]] = {
 def check(model: nn.Module, x: Tensor, coefficients: Tensor, **fields: Any) -> None:
     with flipout.hold(model, seed=7, **fields), torch.no_grad():
         model(x)
-        sums = list(weighted_sums(model, coefficients))
-        made = {id(parameter): total for parameter, total in sums}
-        assert len(sums) == len(made) == len(list(model.parameters()))
+        pairs = list(weighted_sums(model, coefficients))
+        made = {id(parameter): total for parameter, total in pairs}
+        assert len(pairs) == len(made) == len(list(model.parameters()))
         for name, weights in weights_of_each(model).items():
             parameter = model.get_parameter(name)
             expected = torch.tensordot(coefficients, weights - parameter, 1)
@@ -90,8 +89,8 @@ def test_the_sum_over_members_of_drawn_shapes(data: Any) -> None:
     n, room = ints(1, 9), data.draw(st.sampled_from([1, 20, 100, 10**6]))
     group = data.draw(st.sampled_from([None, 1, 2, 4]))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (flipped, independent, low_rank):
-            patch.setattr(module, "at_once", lambda tensor: room)
+        for module in (sums, independent, low_rank):
+            patch.setattr(module, "numbers_per_chunk", lambda tensor: room)
         check(model, image(n, conv.in_channels, 5), image(n), first=ints(0, 5), group=group, antithetic=ints(0, 1) == 1)
 
 
@@ -111,8 +110,8 @@ def test_memory_does_not_grow_with_the_population(monkeypatch) -> None:
     model = flipout.nn.Linear(20, 30, bias=False, distribution=flipout.Gaussian(0.1))
     deltas = Perturbation.deltas
     monkeypatch.setattr(Perturbation, "deltas", lambda p, f, c: seen.append(c * 600) or deltas(p, f, c))
-    for module in (flipped, independent, low_rank):
-        monkeypatch.setattr(module, "at_once", lambda tensor: 10_000)
+    for module in (sums, independent, low_rank):
+        monkeypatch.setattr(module, "numbers_per_chunk", lambda tensor: 10_000)
     for scheme in ("flipout", "independent"):
         with flipout.using(model, scheme=scheme), flipout.hold(model, seed=1, group=4):
             list(weighted_sums(model, torch.ones(1000)))
@@ -130,4 +129,4 @@ def test_refused(scheme: str) -> None:
 
 
 def test_room_is_larger_beside_a_cpu() -> None:
-    assert base.at_once(torch.empty(0)) < base.at_once(torch.empty(0, device="meta"))
+    assert sums.numbers_per_chunk(torch.empty(0)) < sums.numbers_per_chunk(torch.empty(0, device="meta"))

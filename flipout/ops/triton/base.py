@@ -7,7 +7,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from ...draws.bits import transformed
+from ...draws.bits import is_transformed
 from .internals import INTERPRETED
 
 __all__ = ["INTERPRETED", "fits", "has_adjacent_features", "index_type", "op", "real_type"]
@@ -36,7 +36,7 @@ def op(name: str, empty: Callable[..., Tensor], fill: Callable[..., None]) -> Ca
     torch_op.register_fake(empty)
     torch_op.register_vmap(batched)
     # torch's dispatcher takes longer than a launch, and only its transforms need it.
-    return lambda tensor, *options: (torch_op if transformed() else run)(tensor, *options)
+    return lambda tensor, *options: (torch_op if is_transformed() else run)(tensor, *options)
 
 
 def fits(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import flipout
 from flipout import backend
-from flipout.backend import eager
+from flipout.backend import is_eager
 from tests.ops.triton.fuzz import lstms, noise, products, rows
 from tests.ops.triton.fuzz.memory import Memory
 from tests.ops.triton.kernels import DEVICE, MARKS
@@ -51,7 +51,7 @@ def test_a_read_or_write_past_the_end_is_found() -> None:
     def past(x: Tensor) -> Tensor:
         """Return the number behind the last one."""
         end = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-        return x.new_zeros(1) if eager() else x.as_strided((1,), (1,), x.storage_offset() + end)
+        return x.new_zeros(1) if is_eager() else x.as_strided((1,), (1,), x.storage_offset() + end)
 
     run()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flipout.backend import using
 from flipout.perturbation import Signs
-from flipout.schemes.quantised import FP8, Whose, quantise, scale_of
+from flipout.schemes.quantised import FP8, RowSigns, quantise, scale_of
 from tests.ops.triton.kernels import DEVICE, MARKS
 
 kernels = import_module("flipout.ops.triton.fp8")
@@ -23,7 +23,7 @@ def numbers(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(shape, generator=generator).mul(3).to(DEVICE, dtype)
 
 
-def assert_quantised(x: Tensor, whose: Whose | None) -> None:
+def assert_quantised(x: Tensor, whose: RowSigns | None) -> None:
     scale = kernels.largest(x) / torch.finfo(FP8).max
     straight, turned = kernels.quantise(x, scale, whose, True, True)
     assert turned.is_contiguous()
@@ -36,7 +36,7 @@ def assert_quantised(x: Tensor, whose: Whose | None) -> None:
     assert torch.equal(only_turned.view(torch.uint8), turned.view(torch.uint8))
     with using("eager"):
         assert torch.equal(scale, scale_of(x))
-        expected = quantise(x, scale, whose, True, False).straight
+        expected = quantise(x, scale, whose, True, False).matrix
     assert expected is not None
     actual, truth = straight.float(), expected.float()
     if DEVICE.type == "cuda":
@@ -60,7 +60,7 @@ def test_any_shape_under_signs(
     count: int, positions: int, features: int, first: int, over: int, antithetic: bool, dtype: torch.dtype
 ) -> None:
     signs, seed = Signs(77, first, count, antithetic), torch.tensor(5, device=DEVICE)
-    assert_quantised(numbers(count * positions, features, dtype=dtype), Whose(signs, seed, over))
+    assert_quantised(numbers(count * positions, features, dtype=dtype), RowSigns(signs, seed, over))
 
 
 @given(rows=st.integers(1, 200), features=st.integers(1, 300), dtype=st.sampled_from(HALF))
@@ -83,5 +83,5 @@ def test_the_largest_finite_number(size: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_realistic_sizes(shape: tuple[int, int], dtype: torch.dtype) -> None:
     signs, seed = Signs(77, 0, shape[0], False), torch.tensor(5, device=DEVICE)
-    assert_quantised(numbers(*shape, dtype=dtype), Whose(signs, seed, 1))
+    assert_quantised(numbers(*shape, dtype=dtype), RowSigns(signs, seed, 1))
     assert_quantised(numbers(*shape, dtype=dtype), None)

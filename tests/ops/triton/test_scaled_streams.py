@@ -6,8 +6,9 @@ from torch import Tensor
 
 import flipout
 from flipout.backend import using
-from flipout.distributions.base import Distribution, Scaled, made_with_noise
-from flipout.distributions.base import sample as sample_scaled
+from flipout.distributions.base import Distribution
+from flipout.distributions.scaled import ScaledNoise, is_spread_fused
+from flipout.distributions.scaled import sample as sample_scaled
 from flipout.draws.noise import NOISE, Origin, Stream
 from tests.ops.triton.kernels import DEVICE, MARKS, assert_same, both
 from tests.ops.triton.streams import random_starts
@@ -24,7 +25,7 @@ def sample(
     origin: Origin | None = None,
     softplus: bool = False,
 ) -> Tensor:
-    return sample_scaled(Scaled(distribution, shape, spread.dtype, origin, softplus), spread, start, dtype)
+    return sample_scaled(ScaledNoise(distribution, shape, spread.dtype, origin, softplus), spread, start, dtype)
 
 
 DISTRIBUTIONS = {
@@ -85,7 +86,7 @@ def test_noise_times_the_softplus_of_its_source_and_the_gradient(dtype: torch.dt
     def draw(device: torch.device) -> tuple[Tensor, Tensor]:
         rho = source.to(device).requires_grad_()
         start_there = start.to(device)
-        if made_with_noise(rho, rho.shape):
+        if is_spread_fused(rho, rho.shape):
             delta = sample(flipout.MeanField(), rho, start_there, (7, 33), dtype, softplus=True)
         else:
             delta = sample(flipout.MeanField(), torch.nn.functional.softplus(rho), start_there, (7, 33), dtype)
@@ -123,8 +124,8 @@ def test_only_mean_fields_own_softplus_is_left_to_the_kernel() -> None:
     rho = torch.zeros(3, device=DEVICE)
     assert flipout.MeanField().source(rho=rho) is rho
     with using("triton"):
-        assert made_with_noise(rho, rho.shape)
-        assert not made_with_noise(rho, torch.Size((2, 3)))  # torch computes a spread that rows share
+        assert is_spread_fused(rho, rho.shape)
+        assert not is_spread_fused(rho, torch.Size((2, 3)))  # torch computes a spread that rows share
     assert Exponential().source(rho=rho) is None
     assert flipout.Gaussian(0.1).source() is None
 
@@ -145,7 +146,7 @@ def test_a_distributions_own_noise_is_used() -> None:
 
 @pytest.mark.parametrize("kind", [flipout.Gaussian(0.3), flipout.Rademacher(0.3)], ids=lambda kind: type(kind).__name__)
 def test_starting_points_need_not_be_contiguous(kind: Distribution) -> None:
-    start, scaled = torch.arange(12, device=DEVICE)[::3], Scaled(kind, (5,), torch.float32)
+    start, scaled = torch.arange(12, device=DEVICE)[::3], ScaledNoise(kind, (5,), torch.float32)
     with torch.no_grad(), using("triton"):
         actual, expected = (
             sample_scaled(scaled, start.new_ones(()).float(), points, torch.float32)
@@ -158,7 +159,7 @@ def test_starting_points_need_not_be_contiguous(kind: Distribution) -> None:
 @pytest.mark.parametrize("dtypes", [(torch.float64, torch.bfloat16), (torch.bfloat16, torch.float64)], ids=str)
 def test_double_precision_and_bfloat16_in_one_call(kind: Distribution, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     """A Parameter in double precision with products in bfloat16, as under autocast, and the other way round."""
-    scaled = Scaled(kind, (40,), dtypes[0])
+    scaled = ScaledNoise(kind, (40,), dtypes[0])
 
     def make(device: torch.device) -> Tensor:
         spread, start = torch.full((40,), 0.3, dtype=dtypes[0], device=device), torch.tensor([3, 4], device=device)

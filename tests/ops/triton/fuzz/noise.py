@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout import Gaussian, Rademacher
-from flipout.distributions.base import Scaled, sample
+from flipout.distributions.scaled import ScaledNoise, sample
 from flipout.draws.noise import NOISE, Origin, Stream, stream_starts
 from flipout.draws.signs import signs as drawn_signs
 
@@ -68,7 +68,7 @@ def scaled_noise(memory: Memory) -> None:
     softplus = rounded != torch.float64 and draw(st.booleans())
     distribution = Gaussian(0.3) if softplus or draw(st.booleans()) else Rademacher(0.3)
     origin = Origin(KEY, NOISE, 3, 1) if bases == () and draw(st.booleans()) else None
-    scaled = Scaled(distribution, shape, rounded, origin, softplus)
+    scaled = ScaledNoise(distribution, shape, rounded, origin, softplus)
     size = shape if softplus else draw(st.sampled_from([shape, (), (*bases, *shape)]))
 
     @torch.no_grad()

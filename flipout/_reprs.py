@@ -1,0 +1,32 @@
+"""Short reprs: every number is shown, with few digits, and a large tensor is shown as its shape."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+
+def short_repr(value: Any) -> str:
+    """Return the repr of a value, shortened where it would have many digits or elements."""
+    if isinstance(value, Tensor):
+        if value.dim() or value.is_meta:
+            return f"<{'×'.join(map(str, value.shape))} tensor>"
+        value = value.item()
+    if isinstance(value, float):
+        return repr(float(f"{value:.4g}"))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {short_repr(item)}' for key, item in value.items())}}}"
+    has_generated_repr = dataclasses.is_dataclass(value) and type(value).__dataclass_params__.repr  # pyright: ignore[reportAttributeAccessIssue]
+    return fields_repr(value) if has_generated_repr else repr(value)
+
+
+def fields_repr(value: Any) -> str:
+    """Return the repr of a dataclass, without fields that are None or False."""
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return call_repr(value, {name: item for name, item in fields.items() if item is not None and item is not False})
+
+
+def call_repr(value: Any, arguments: Mapping[str, Any]) -> str:
+    """Return the call of the value's class with these arguments."""
+    return f"{type(value).__name__}({', '.join(f'{name}={short_repr(item)}' for name, item in arguments.items())})"
