@@ -20,7 +20,7 @@ ORDER = [
     {"draw", "shards"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},
-    {"where", "_left", "_convert", "freeze", "_summary"},
+    {"where", "_by_glob", "_left", "_convert", "freeze", "_summary"},
     {"bayes", "regularizers", "es", "variance"},
     {"experiments"},
 ]
