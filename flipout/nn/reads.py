@@ -51,7 +51,7 @@ def read(layer: Any, name: str, parameter: Any) -> Any:
     frame = sys._getframe(2)
     if frame.f_globals.get("__package__") in _ROOMS or parameter is None or not is_read_noisy(layer):
         return parameter
-    if is_own(layer, frame, reads_itself=layer.reads_itself):
+    if is_own(layer, frame):
         return parameter
     from .handle import handle_of
 
