@@ -1,4 +1,4 @@
-"""perturb(model, …): torch layers become perturbed ones, in place, all or none."""
+"""`perturb(model, …)`: layers become perturbed ones, in place, all or none."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from ._arguments import whole_number
+from ._by_glob import Schemes, checked_batch_dim, requested_dim
 from ._examples import find_examples
 from ._left import warn_of_left
 from ._shards import refuse_shards
@@ -22,7 +22,7 @@ from .nn.declaration import check_scheme
 from .nn.plan import Plan
 from .nn.root import Root
 from .nn.structure import follow_all
-from .schemes import Scheme, SchemeName, scheme_of
+from .schemes import Scheme, SchemeName
 from .where import Choice, choose
 
 M = TypeVar("M", bound=nn.Module)
@@ -89,7 +89,7 @@ def perturb(
         _refuse_wrapped(model, distribution)
     made_before = [(label, layer) for label, layer in model.named_modules() if isinstance(layer, Perturbed)]
     follow_all(model, [layer for _, layer in made_before])
-    batch_dim = _batch_dim(model, batch_dim)
+    batch_dim = checked_batch_dim(model, batch_dim)
     choices = [] if distribution is None else choose(model, where)
     first_names = parameter_names(model)
     scheme_for = Schemes("flipout" if scheme is None else scheme, first_names)
@@ -112,7 +112,7 @@ def perturb(
                 learned[id(parameter)] = companion_values(distributions[name], parameter)
                 _check_free_names(choice, name, learned[id(parameter)])
         check_scheme(choice.layer_type, chosen_scheme, distributions, choice.label or choice.layer_type.__name__)
-        dim = _asked(choice.layer_type, choice.label, batch_dim)
+        dim = requested_dim(choice.layer_type, choice.label, batch_dim)
         _check_agreement(choice, chosen_scheme, dim)
         plan = Plan(distributions, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
         plan.follows, plan.sequences = followed_dim(model, choice.label), sees_sequences(model, choice.label)
@@ -121,7 +121,12 @@ def perturb(
     if distribution is not None:
         _check_patterns(distribution, list(first_names.values()))
     by_hand = [
-        (layer.flipout, _asked(type(layer), label, batch_dim), followed_dim(model, label), sees_sequences(model, label))
+        (
+            layer.flipout,
+            requested_dim(type(layer), label, batch_dim),
+            followed_dim(model, label),
+            sees_sequences(model, label),
+        )
         for label, layer in made_before
         if not layer.flipout.rooted
     ]
@@ -137,45 +142,8 @@ def perturb(
     return model
 
 
-class Schemes:
-    """The scheme of each layer: one for all, or by globs over Parameter names."""
-
-    def __init__(
-        self, requested: SchemeName | Scheme | Mapping[str, SchemeName | Scheme], first_names: dict[int, str]
-    ) -> None:
-        self.requested, self.first_names = requested, first_names
-        self.globs = {g: scheme_of(s) for g, s in requested.items()} if isinstance(requested, Mapping) else {}
-        self.single = None if isinstance(requested, Mapping) else scheme_of(requested)
-
-    def __call__(self, choice: Choice) -> Scheme:
-        """Return the scheme of a layer."""
-        if self.single is not None:
-            return self.single
-        schemes = {}
-        for local in choice.parameters:
-            name = self.first_names[id(attrgetter(local)(choice.layer))]
-            glob = next((glob for glob in self.globs if fnmatchcase(name, glob)), None)
-            if glob is None:
-                raise InvalidArgument(
-                    f"scheme={self.requested!r} names none for {name}. Add one for the rest: {{…, '*': 'flipout'}}."
-                )
-            schemes[local] = self.globs[glob]
-        if len(set(schemes.values())) > 1:
-            raise InvalidArgument(
-                f"scheme={self.requested!r} gives {choice.label or 'the model'} several schemes, {schemes}; a "
-                f"layer has one. Name the whole layer: '{choice.label}.*'."
-            )
-        return next(iter(schemes.values()))
-
-    def check_patterns(self) -> None:
-        """Refuse a glob that no Parameter of the model has: it is a slip."""
-        for glob in self.globs:
-            if not any(fnmatchcase(name, glob) for name in self.first_names.values()):
-                raise InvalidArgument(f"scheme={self.requested!r}: {glob!r} matches none of the model's Parameters.")
-
-
 def _check_patterns(distribution: Distribution, names: Sequence[str]) -> None:
-    """A glob that no Parameter of the model has is a slip."""
+    """Refuse a glob of a distribution that matches no Parameter of the model: it is a slip."""
     for field, value in vars(distribution).items():
         for pattern in value if isinstance(value, Mapping) else ():
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -186,6 +154,7 @@ def _check_patterns(distribution: Distribution, names: Sequence[str]) -> None:
 
 
 def _check_free_names(choice: Choice, name: str, learned: Iterable[str]) -> None:
+    """Refuse a layer that has an attribute where a learned distribution would put its Parameter."""
     owner, _, local = name.rpartition(".")
     for suffix in learned:
         if hasattr(choice.layer.get_submodule(owner), f"{local}_{suffix}"):
@@ -193,7 +162,7 @@ def _check_free_names(choice: Choice, name: str, learned: Iterable[str]) -> None
 
 
 def _check_agreement(choice: Choice, scheme: Scheme, batch_dim: int | None) -> None:
-    """A layer that is perturbed already has its scheme and its example's dimension."""
+    """Refuse another scheme, or another example's dimension, for a layer that is perturbed already."""
     if not isinstance(choice.layer, Perturbed):
         return
     plan = choice.layer.flipout
@@ -206,7 +175,7 @@ def _check_agreement(choice: Choice, scheme: Scheme, batch_dim: int | None) -> N
 
 
 def _refuse_wrapped(model: nn.Module, distribution: Distribution) -> None:
-    """DistributedDataParallel averages the gradients of the Parameters that it found when it was made."""
+    """Refuse to add Parameters to a model in DistributedDataParallel, which averages only those it found at first."""
     parallel = any(isinstance(module, nn.parallel.DistributedDataParallel) for module in model.modules())
     if parallel and isinstance(distribution, LearnedDistribution):
         raise Unsupported(
@@ -216,38 +185,8 @@ def _refuse_wrapped(model: nn.Module, distribution: Distribution) -> None:
         )
 
 
-def _batch_dim(model: nn.Module, given: int | Mapping[str, int] | None) -> int | dict[str, int] | None:
-    if given is None:
-        return None
-    labels = [label for label, _ in model.named_modules()]
-    dims = dict(given) if isinstance(given, Mapping) else {"*": given}
-    for pattern, dim in dims.items():
-        if dim is not None:
-            dims[pattern] = whole_number("batch_dim", dim, 0, means="a dimension", more=", or {layer glob: dimension}.")
-        if not any(fnmatchcase(label, pattern) for label in labels):
-            raise InvalidArgument(
-                f"batch_dim={given!r}: {pattern!r} matches no layer of {type(model).__name__}, which has "
-                f"{', '.join(map(repr, labels[1:6])) or 'none inside'}{', …' if labels[6:] else ''}."
-            )
-    return dims if isinstance(given, Mapping) else dims["*"]
-
-
-def _asked(layer_type: type[Perturbed], label: str, given: int | Mapping[str, int] | None) -> int | None:
-    """The example's dimension that was asked for a layer."""
-    if not isinstance(given, Mapping):
-        return given
-    for pattern, dim in given.items():
-        if fnmatchcase(label, pattern):
-            if dim and layer_type._declared.fixed_layout:
-                raise InvalidArgument(
-                    f"batch_dim={dict(given)!r}: {pattern!r} names {label}, a {layer_type.__name__}, whose layout is "
-                    f"{layer_type._declared.fixed_layout}. Leave it out."
-                )
-            return dim
-    return None
-
-
 def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, Tensor]]) -> None:
+    """Give a layer its perturbed class, its noise, and what its distributions learn."""
     layer: Any = choice.layer
     if isinstance(layer, Perturbed):
         layer.flipout.distributions.update(plan.distributions)

@@ -1,4 +1,4 @@
-"""Which Parameters `perturb` perturbs: the layer types it knows, the choice, and the refusals."""
+"""Which Parameters `perturb` chooses: the layer types that it knows, and what it refuses."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,21 @@ _LAYERS: dict[type[nn.Module], type[Perturbed]] = {layer._plain_type: layer for 
 
 
 def register(torch_type: type[nn.Module], layer_type: type[Perturbed]) -> None:
-    """Let `perturb` turn modules of exactly `torch_type` into `layer_type`, which subclasses Perturbed and it."""
+    """Let `perturb` turn modules of a type into a perturbed layer of your own.
+
+    Args:
+        torch_type: The type of the plain modules. Classes that derive from it are converted too.
+        layer_type: A subclass of `flipout.nn.Perturbed` and of `torch_type`, in this order, with a `forward` of its
+            own. Conversion keeps the object and changes its class.
+
+    Raises:
+        InvalidArgument: `layer_type` is no such class.
+
+    Example:
+        ```python
+        flipout.register(Gain, PerturbedGain)
+        ```
+    """
     line = layer_type.__mro__
     in_order = Perturbed in line and torch_type in line and line.index(Perturbed) < line.index(torch_type)
     if in_order and layer_type.forward is torch_type.forward:
@@ -167,7 +181,7 @@ def _known(model: nn.Module) -> _Known:
 
 
 def _refuse_computed(model: nn.Module, where: Where | None) -> None:
-    """Refuse the chosen weights that are no Parameters: parametrised, or of a lazy module that has not run yet."""
+    """Refuse chosen weights that are not Parameters: parametrised ones, and those of lazy modules that did not run."""
     match = (lambda name: True) if where is None else matcher(where)
     for label, layer in model.named_modules():
         bases = [base for base in type(layer).__mro__ if base in _LAYERS]
@@ -197,7 +211,7 @@ def _refuse_computed(model: nn.Module, where: Where | None) -> None:
 
 
 def _attributes(layer: nn.Module) -> Iterator[str]:
-    """Parameters, and whatever stands where one may have been."""
+    """Yield the names of a layer's Parameters, and of attributes that may have replaced one."""
     for label, module in layer.named_modules():
         if label.partition(".")[0] != "parametrizations":
             computed = getattr(module, "parametrizations", {})
@@ -205,6 +219,7 @@ def _attributes(layer: nn.Module) -> Iterator[str]:
 
 
 def _check_patterns(where: Where, names: list[str]) -> None:
+    """Refuse a glob that matches no Parameter."""
     if not callable(where):
         for pattern in where:
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -214,7 +229,7 @@ def _check_patterns(where: Where, names: list[str]) -> None:
 
 
 def _named(known: list[str], names: list[str]) -> str:
-    """The `where` that chooses the weights among these; the biases where there are none."""
+    """Return the `where`, as code, that chooses the weights among these names, or the biases if there are none."""
     weights = [name for name in known if name.endswith("weight")] or known
     glob = f"*.{weights[0].rpartition('.')[2]}"
     chosen = [name for name in names if fnmatchcase(name, glob)]
@@ -222,5 +237,6 @@ def _named(known: list[str], names: list[str]) -> str:
 
 
 def _some(names: Iterable[str], most: int = 12) -> str:
+    """Return the first few names, and how many there are."""
     listed = list(names)
     return ", ".join(listed[:most]) + (f", … ({len(listed)} in all)" if len(listed) > most else "")

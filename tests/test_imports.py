@@ -20,7 +20,7 @@ ORDER = [
     {"_shards"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},
-    {"where", "_left", "_convert", "_examples", "_freeze", "_summary"},
+    {"where", "_by_glob", "_left", "_convert", "_examples", "_freeze", "_summary"},
     {"bayes", "regularizers", "es", "variance"},
     {"experiments"},
 ]

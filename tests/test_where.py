@@ -272,6 +272,28 @@ def test_register(monkeypatch):
     assert type(flipout.freeze(model)[0]) is Custom
 
 
+class Doubled(Custom):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_a_class_that_derives_from_a_registered_one(monkeypatch):
+    from flipout import where
+
+    class Read(PerturbedCustom):
+        def forward(self, x: Tensor) -> Tensor:
+            assert type(self.gain) is nn.Parameter  # its own code adds the noise
+            return super().forward(x)
+
+    monkeypatch.setattr(where, "_LAYERS", {**where._LAYERS, Custom: Read})
+    model = flipout.perturb(nn.Sequential(Doubled()), GAUSSIAN)
+    x = torch.randn(5, 4)
+    with flipout.hold(model):
+        made = model(x)
+        weights = flipout.example_weights(model[0])["gain"]
+    torch.testing.assert_close(made, 2 * torch.einsum("noi,ni->no", weights, x))
+
+
 def test_a_name_taken_by_someone_else(monkeypatch):
     model = mlp()
     model[2].weight_rho = 1.0  # pyright: ignore

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedParameter
 
 from ..errors import Unsupported
 from .base import Perturbed
@@ -39,7 +39,7 @@ def kind_of(module: nn.Module, layers: Layers) -> type[Perturbed] | None:
     if known is not None and not issubclass(plain, LazyModuleMixin):
         return derived(plain, known)
     own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
-    if not own or any(is_lazy(p) for p in own.values()):
+    if not own or any(isinstance(p, UninitializedParameter) for p in own.values()):
         return None
     matrices = tuple(name for name, parameter in own.items() if parameter.dim() > 1)
     others = tuple(name for name in own if name not in matrices)

@@ -23,19 +23,19 @@ def _is_within(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
-def is_own(layer: nn.Module, frame: FrameType, *, reads_itself: bool) -> bool:
+def is_own(layer: Any, frame: FrameType) -> bool:
     """Return True if a frame that reads an attribute of the layer wants the Parameter without noise.
 
-    Args:
-        layer: The perturbed layer.
-        frame: The frame that reads the attribute.
-        reads_itself: The layer's own methods add the noise themselves.
+    That is code of this library, and methods of a layer that was written to add the noise itself.
     """
-    if _is_within(_module(frame), _INSIDERS):
+    name = _module(frame)
+    if _is_within(name, _INSIDERS):
         return True
-    return reads_itself and any(
-        frame.f_code.co_qualname.startswith(f"{kind.__qualname__}.") and _module(frame) == kind.__module__
+    return any(
+        frame.f_code.co_qualname.startswith(f"{kind.__qualname__}.") and name == kind.__module__
         for kind in type(layer).__mro__
+        # A class that was made on the fly has the name of the plain one, whose methods know nothing of noise.
+        if layer._declared.reads_itself or (hasattr(kind, "_declared") and "_origin" not in vars(kind))
     )
 
 

@@ -54,7 +54,7 @@ def read(layer: Any, name: str, parameter: Any) -> Any:
     frame = sys._getframe(2)
     if frame.f_globals.get("__package__") in _ROOMS or parameter is None or not is_read_noisy(layer):
         return parameter
-    if is_own(layer, frame, reads_itself=layer._declared.reads_itself):
+    if is_own(layer, frame):
         return parameter
     from .handle import handle_of
 
@@ -64,7 +64,7 @@ def read(layer: Any, name: str, parameter: Any) -> Any:
 def _refuse_while_tracing(context: Any) -> None:
     translator = context._i_will_not_complain_if_bc_breaks_InstructionTranslator()
     reader = translator.parent.parent  # beyond `read` and `__getattr__`
-    if reader is None or is_own_name(reader.f_globals.get("__name__", "")):
+    if reader is None or is_own_name(reader.f_globals.get("__name__", "")) or _is_question(reader):
         return
     layer = context.get_local("layer")._i_will_not_complain_if_bc_breaks_VariableTracker().value
     name = context.get_local("name").as_python_constant()
@@ -73,6 +73,16 @@ def _refuse_while_tracing(context: Any) -> None:
         "outside of its layer, which torch.compile cannot follow yet. Compile the parts of the model that do not, keep "
         "this one out with torch.compiler.disable, or leave the Parameter out of `where`."
     )
+
+
+def _is_question(reader: Any) -> bool:
+    """Return True if traced code asks only for the type, shape, dtype or the like of what it has just read."""
+    from .served import METADATA
+
+    following = reader.instructions[reader.instruction_pointer]
+    if following.opname in ("LOAD_ATTR", "LOAD_METHOD") and following.argval in METADATA:
+        return True
+    return bool(reader.stack) and getattr(reader.stack[-1], "fn", None) is isinstance
 
 
 def example_dim(layer: Any) -> int:

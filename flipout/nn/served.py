@@ -20,7 +20,7 @@ _QUESTIONS = """shape dtype device layout ndim requires_grad is_leaf grad_fn nam
     element_size storage_offset get_device ndimension __len__ _version is_tensor retains_grad _is_view is_distributed"""
 _LIKENESSES = """zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full
     new_tensor result_type can_cast promote_types"""
-_METADATA, _LIKE = frozenset(_QUESTIONS.split()), frozenset(_LIKENESSES.split())
+METADATA, _LIKE = frozenset(_QUESTIONS.split()), frozenset(_LIKENESSES.split())
 _RANDOM = frozenset(("dropout", "alpha_dropout", "feature_dropout", "bernoulli", "multinomial", "normal", "poisson"))
 _FORMS = frozenset(("to", "type_as"))  # of a tensor beside, they want the dtype and device alone
 _CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
@@ -37,13 +37,13 @@ def name_of(func: Any) -> str:
 
 def is_question(func: Any) -> bool:
     """Return True if a function asks for the shape, dtype or the like of a tensor, and not for its numbers."""
-    return name_of(func) in _METADATA or name_of(func) in _LIKE
+    return name_of(func) in METADATA or name_of(func) in _LIKE
 
 
 def serve(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Compute a torch function some of whose arguments are handles, or refuse it."""
     name, handles = name_of(func), handles_in([args, kwargs])
-    if name in _METADATA:
+    if name in METADATA:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
     if name in ("__repr__", "__str__", "__format__"):

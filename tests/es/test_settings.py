@@ -74,12 +74,20 @@ class Gain(nn.Module):
 
 
 def test_a_parameter_that_no_layer_perturbs() -> None:
+    lstm = flipout.regularizers.ZarembaLSTM(4, 4, dropout=0.5).double()
+    message = r"1\.bias_hh_l0 of a ZarembaLSTM.*flipout.register.*requires_grad_\(False\)"
+    with pytest.raises(errors.UnknownParameter, match=message):
+        strategy(model=nn.Sequential(network(), lstm))
+
+
+def test_a_parameter_of_a_module_that_nobody_knows() -> None:
     model = nn.Sequential(Gain(), network())
-    with pytest.raises(errors.UnknownParameter, match=r"0.gain of a Gain.*flipout.register.*requires_grad_\(False\)"):
-        strategy(model=model)
     gain = model.get_parameter("0.gain").requires_grad_(False)
     strategy(model=model).step()
     assert gain.tolist() == [1.0] * 4
+    model = nn.Sequential(Gain(), network())
+    strategy(model=model).step()
+    assert 1.0 not in model.get_parameter("0.gain").tolist()
 
 
 def test_nothing_to_train() -> None:

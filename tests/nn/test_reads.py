@@ -401,6 +401,17 @@ def test_schemes_that_do_not_fit_are_refused(scheme: dict[str, str], message: st
         flipout.perturb(Reader(SERVED["linear"]), GAUSSIAN, scheme=scheme, where=["linear.*", "bank.single"])
 
 
+def test_a_compiled_question_is_no_read() -> None:
+    def ask(m: Any, x: Tensor) -> Tensor:
+        is_tensor = isinstance(m.linear.weight, Tensor)
+        return m.linear(x.to(m.linear.weight.dtype)) * m.linear.weight.shape[0] * m.linear.weight.size(1) * is_tensor
+
+    model = flipout.perturb(Reader(ask).double(), GAUSSIAN, where="linear.weight")
+    x = torch.randn(N, T, IN).double()
+    with flipout.hold(model, seed=1):
+        torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(x), model(x))
+
+
 def test_a_compiled_read_is_refused_by_name() -> None:
     model = flipout.perturb(Reader(SERVED["linear"]), GAUSSIAN, where="linear.weight")
     with pytest.raises(Exception, match=r"reads this perturbed Parameter outside of its layer"):

@@ -17,7 +17,7 @@ from flipout.draws.draw import Draw
 from flipout.ops.base import flip
 from flipout.ops.linear import Linear
 from flipout.perturbation import Part, Perturbation, Signs
-from flipout.schemes.quantised import Whose, quantise, scale_of
+from flipout.schemes.quantised import RowSigns, quantise, scale_of
 from tests.ops.triton.kernels import DEVICE
 
 from .memory import CHANNELS, FLOATS, NARROW, NEAR, Memory
@@ -144,7 +144,7 @@ def quantised(memory: Memory) -> None:
 
     def make(x: Tensor, seed: Tensor) -> list[Tensor | None]:
         scale = scale_of(x)
-        rounded = quantise(x, scale, None if signs is None else Whose(signs, seed, over), *sides)
+        rounded = quantise(x, scale, None if signs is None else RowSigns(signs, seed, over), *sides)
         pair = (rounded.straight, rounded.turned)
         return [scale, *(None if side is None else side.float() * scale for side in pair)]
 
