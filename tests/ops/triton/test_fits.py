@@ -82,7 +82,7 @@ def test_every_kernel_is_asked_for_by_its_name() -> None:
         if room not in path.parents
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call)
-        and getattr(call.func, "attr", getattr(call.func, "id", "")) in ("chosen", "_kernel")
+        and getattr(call.func, "attr", getattr(call.func, "id", "")) in ("chosen", "group_kernel")
         if call.args and isinstance(call.args[0], ast.Constant)
     }
     assert sorted(asked) == backend.kernels()[0]

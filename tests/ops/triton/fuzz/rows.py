@@ -145,7 +145,7 @@ def quantised(memory: Memory) -> None:
     def make(x: Tensor, seed: Tensor) -> list[Tensor | None]:
         scale = scale_of(x)
         rounded = quantise(x, scale, None if signs is None else RowSigns(signs, seed, over), *sides)
-        pair = (rounded.straight, rounded.turned)
+        pair = (rounded.matrix, rounded.transpose)
         return [scale, *(None if side is None else side.float() * scale for side in pair)]
 
     x, seed = memory.numbers(count * rows, features, dtype=dtype, may_be_negated=True), memory.seeds()
