@@ -12,6 +12,7 @@ import flipout
 from flipout.ops.triton.flips import add_flipped
 from flipout.ops.triton.twice import multiply_twice
 from flipout.perturbation import Signs
+from flipout.schemes import SchemeName
 
 from .record import Row, rows
 from .step import step_of
@@ -72,7 +73,8 @@ def _convolutions(examples: int, channels: int, side: int) -> Iterator[Row]:
     }
     yield from rows(f"{case} captured, signs given", captured(forms), {"one of two groups": "two"}, dtype="bfloat16")
     steps = {}
-    for name, scheme in (("shared", "shared"), ("flipout", "flipout"), ("flipout compiled", "flipout")):
+    schemes: dict[str, SchemeName] = {"shared": "shared", "flipout": "flipout", "flipout compiled": "flipout"}
+    for name, scheme in schemes.items():
         layer = nn.Conv2d(channels, channels, 3, padding=1).to(x).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         flipout.perturb(layer, flipout.MultiplicativeGaussian(0.1), scheme=scheme)
         model = torch.compile(layer) if "compiled" in name else layer

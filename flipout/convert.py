@@ -20,7 +20,7 @@ from .nn.declaration import check_scheme
 from .nn.plan import Plan
 from .nn.root import Root
 from .nn.structure import follow_all
-from .schemes import Scheme, scheme_of
+from .schemes import Scheme, SchemeName, scheme_of
 from .where import Choice, choose
 
 M = TypeVar("M", bound=nn.Module)
@@ -30,7 +30,7 @@ def perturb(
     model: M,
     distribution: Distribution | None = None,
     *,
-    scheme: str | Scheme | None = None,
+    scheme: SchemeName | Scheme | None = None,
     where: Where | None = None,
     batch_dim: int | Mapping[str, int] | None = None,
     share_base: bool | None = None,

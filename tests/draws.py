@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import flipout
-from flipout.schemes import Scheme
+from flipout.schemes import Scheme, SchemeName
 
 
 def seeds(count: int, first: int = 0) -> Tensor:
@@ -32,7 +32,7 @@ def outputs(model: nn.Module, x: Tensor, seed: Tensor) -> Tensor:
     return torch.func.vmap(one)(seed).detach()
 
 
-def gradients(model: nn.Module, x: Tensor, scheme: str | Scheme, seed: Tensor) -> Tensor:
+def gradients(model: nn.Module, x: Tensor, scheme: SchemeName | Scheme, seed: Tensor) -> Tensor:
     """(draws, entries): the gradient of the batch's mean loss in every Parameter."""
 
     def loss(parameters: dict[str, Tensor], seed: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from ..draws.draw import runs
 from ..errors import AlreadyPerturbed, InvalidArgument, InvalidInput, NonFinite, RunError, UnknownParameter
 from ..nn.base import Perturbed
 from ..nn.contexts import hold, weighted_sums
-from ..schemes import Scheme, scheme_of
+from ..schemes import Scheme, SchemeName, scheme_of
 from . import checkpoint as files
 from .fleet import Fleet, Local
 from .population import Population, seed_of
@@ -52,7 +52,7 @@ class EvolutionStrategy:
         std: float | Callable[[int], float],
         optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
         schedule: Callable[[torch.optim.Optimizer], LRScheduler] | None = None,
-        scheme: str | Scheme = "flipout",
+        scheme: SchemeName | Scheme = "flipout",
         antithetic: bool = False,
         shaping: str | Shaping = "centered_rank",
         weight_decay: float = 0.0,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..distributions import Distribution, LearnedDistribution
 from ..errors import InvalidArgument, UnknownParameter
-from ..schemes import Scheme, scheme_of
+from ..schemes import Scheme, SchemeName, scheme_of
 from .checks import Where, check_distribution, check_fit, matcher
 from .companions import companion_values, learn, prior_changes, reset_companions
 from .declaration import Declaration, check_options, check_scheme, is_default, perturbable
@@ -45,7 +45,7 @@ class Perturbed(nn.Module):
         self,
         *args: Any,
         distribution: Distribution | None = None,
-        scheme: str | Scheme = "flipout",
+        scheme: SchemeName | Scheme = "flipout",
         where: Where | None = None,
         **kwargs: Any,
     ) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..draws.draw import from_seed
 from ..draws.passes import Pass
 from ..errors import NoExampleWeights, NotPerturbed, Unsupported, WeightReused
-from ..schemes import LocalReparam, Scheme, scheme_of
+from ..schemes import LocalReparam, Scheme, SchemeName, scheme_of
 from .base import Perturbed
 from .checks import check_module
 from .declaration import check_scheme, perturbable, sign_groups
@@ -108,7 +108,7 @@ def sampling(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def using(model: nn.Module, *, scheme: str | Scheme) -> Iterator[None]:
+def using(model: nn.Module, *, scheme: SchemeName | Scheme) -> Iterator[None]:
     """The same weights and the same noise, shared in another way."""
     layers = perturbed_layers(model)
     chosen = scheme_of(scheme)

@@ -10,7 +10,7 @@ from .._arguments import whole_number
 from .._student import interval
 from ..errors import InvalidArgument
 from ..nn.contexts import using
-from ..schemes import Scheme, scheme_of
+from ..schemes import Scheme, SchemeName, scheme_of
 from ._checks import Batches, Loss
 from ._gradients import BatchGradients
 from ._moments import GradientMoments
@@ -24,7 +24,7 @@ def measure(
     data: Batches,
     *,
     batch_sizes: Sequence[int],
-    schemes: Sequence[str | Scheme] = ("shared", "flipout"),
+    schemes: Sequence[SchemeName | Scheme] = ("shared", "flipout"),
     draws: int = 200,
     repeats: int | Callable[[int], int] = 50,
     generator: torch.Generator | None = None,

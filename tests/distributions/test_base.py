@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.draws.noise import Stream
+from flipout.schemes import SchemeName
 from tests import draws
 from tests.statistics import assert_distributed, assert_uncorrelated, assert_variance
 
@@ -48,7 +49,7 @@ class LearnedLaplace(flipout.LearnedDistribution):
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
-def test_a_user_defined_distribution(scheme: str) -> None:
+def test_a_user_defined_distribution(scheme: SchemeName) -> None:
     model = flipout.perturb(nn.Linear(5, 4).double(), Laplace(0.3), scheme=scheme)
     x = torch.ones(3, 5, dtype=torch.float64)
     noise = draws.weights(model, x, draws.seeds(10_000)) - model.weight.detach()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import InvalidArgument
+from flipout.schemes import SchemeName
 from tests import draws
 from tests.statistics import assert_mean, assert_probability, assert_uncorrelated
 
@@ -15,12 +16,12 @@ X = torch.ones(3, 5, dtype=torch.float64)
 CASES = [(0.5, "flipout"), *((p, scheme) for p in (0.1, 0.5, 0.9) for scheme in ("shared", "independent"))]
 
 
-def perturbed_linear(distribution: flipout.Distribution, scheme: str) -> flipout.nn.Linear:
+def perturbed_linear(distribution: flipout.Distribution, scheme: SchemeName) -> flipout.nn.Linear:
     return flipout.nn.Linear(5, 4, distribution=distribution, scheme=scheme, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("p", "scheme"), CASES)
-def test_each_examples_weights_are_dropped_or_scaled(p: float, scheme: str) -> None:
+def test_each_examples_weights_are_dropped_or_scaled(p: float, scheme: SchemeName) -> None:
     layer = perturbed_linear(flipout.DropConnect(p), scheme)
     mean = layer.weight.detach()
     seen = draws.weights(layer, X, draws.seeds(10_000))
@@ -34,7 +35,7 @@ def test_each_examples_weights_are_dropped_or_scaled(p: float, scheme: str) -> N
 
 
 @pytest.mark.parametrize(("p", "scheme"), CASES)
-def test_the_parameter_is_the_mean_so_eval_needs_no_rescaling(p: float, scheme: str) -> None:
+def test_the_parameter_is_the_mean_so_eval_needs_no_rescaling(p: float, scheme: SchemeName) -> None:
     layer = perturbed_linear(flipout.DropConnect(p), scheme)
     plain = nn.Linear(5, 4, dtype=torch.float64)
     plain.load_state_dict(layer.state_dict())
@@ -83,7 +84,7 @@ def test_a_probability_outside_zero_to_one_is_refused(p) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
-def test_rademacher_noise_is_one_bit_per_weight(scheme: str) -> None:
+def test_rademacher_noise_is_one_bit_per_weight(scheme: SchemeName) -> None:
     layer = perturbed_linear(flipout.Rademacher(0.25), scheme)
     with torch.no_grad():
         layer.weight.zero_()

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import flipout
+from flipout.schemes import SchemeName
 from tests import draws
 from tests.statistics import (
     assert_mean,
@@ -31,7 +32,7 @@ def network() -> nn.Module:
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, flipout.Flipout(group=3), "local_reparam"], ids=str)
-def test_many_draws_at_once_are_the_draws_one_by_one(network: nn.Module, scheme: str | flipout.Scheme) -> None:
+def test_many_draws_at_once_are_the_draws_one_by_one(network: nn.Module, scheme: SchemeName | flipout.Scheme) -> None:
     """What follows draws under vmap; training runs the schemes' own backward."""
     x = batch(8)
     for seed, made in enumerate(draws.gradients(network, x, scheme, draws.seeds(3))):
@@ -43,7 +44,7 @@ def test_many_draws_at_once_are_the_draws_one_by_one(network: nn.Module, scheme:
 
 
 @pytest.mark.parametrize("scheme", ["flipout", flipout.Flipout(group=3), flipout.Flipout(reuse_signs=True)], ids=str)
-def test_the_gradient_is_unbiased(network: nn.Module, scheme: str | flipout.Scheme) -> None:
+def test_the_gradient_is_unbiased(network: nn.Module, scheme: SchemeName | flipout.Scheme) -> None:
     """The error is that of 20,000 draws against 20,000, in each of the 76 entries; it is small enough to tell the mean
     gradient under noise from the gradient without."""
     x = batch(8)

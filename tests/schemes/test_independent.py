@@ -4,18 +4,19 @@ import pytest
 import torch
 
 import flipout
+from flipout.schemes import SchemeName
 from tests import draws
 from tests.statistics import assert_covariance, assert_uncorrelated
 
 X = torch.tensor([[1.0, 2.0, -1.0], [0.5, 0.0, 3.0]], dtype=torch.float64)
 
 
-def layer(scheme: str | flipout.Scheme = "independent") -> flipout.nn.Linear:
+def layer(scheme: SchemeName | flipout.Scheme = "independent") -> flipout.nn.Linear:
     return flipout.nn.Linear(3, 2, distribution=flipout.Gaussian(0.5), scheme=scheme, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("scheme", ["independent", flipout.Flipout(group=1)], ids=str)
-def test_examples_see_independent_weights(scheme: str | flipout.Scheme) -> None:
+def test_examples_see_independent_weights(scheme: SchemeName | flipout.Scheme) -> None:
     seen = draws.weights(layer(scheme), X, draws.seeds(5000)).flatten(2)
     first, second = seen.unbind(1)
     assert_uncorrelated(first, second)
@@ -23,7 +24,7 @@ def test_examples_see_independent_weights(scheme: str | flipout.Scheme) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["independent", "flipout", flipout.Flipout(group=1)], ids=str)
-def test_outputs_of_different_examples_are_uncorrelated(scheme: str | flipout.Scheme) -> None:
+def test_outputs_of_different_examples_are_uncorrelated(scheme: SchemeName | flipout.Scheme) -> None:
     """Cov(y_mi, y_nj) = std² |x_n|² where m = n and i = j, else 0: also under flipout."""
     made = draws.outputs(layer(scheme), X, draws.seeds(20_000)).flatten(1)
     assert_covariance(made, torch.diag(0.25 * X.square().sum(1).repeat_interleave(2)))

@@ -11,6 +11,7 @@ import flipout
 from flipout.errors import InvalidArgument, Unsupported
 from flipout.nn.contexts import held_pass
 from flipout.nn.parameters import Perturbations
+from flipout.schemes import SchemeName
 from tests.poison import poisoned
 
 FP8 = torch.float8_e4m3fn
@@ -33,7 +34,9 @@ def rounded(x: Tensor) -> Tensor:
     return (x.float() * scale.reciprocal()).to(FP8).double() * scale.double()
 
 
-def layer(fan_in: int, fan_out: int, scheme: flipout.Scheme | str = SCHEME, std: float = 0.1) -> flipout.nn.Linear:
+def layer(
+    fan_in: int, fan_out: int, scheme: SchemeName | flipout.Scheme = SCHEME, std: float = 0.1
+) -> flipout.nn.Linear:
     return flipout.nn.Linear(fan_in, fan_out, distribution=flipout.MeanField(std=std), scheme=scheme)
 
 
@@ -137,7 +140,7 @@ def test_what_it_does_not_serve_is_computed_as_without_it() -> None:
 
 def test_less_is_held_for_backward() -> None:
     held = {}
-    for name, scheme in (("exact", "flipout"), ("fp8", SCHEME)):
+    for name, scheme in (("exact", flipout.Flipout()), ("fp8", SCHEME)):
         own, x, seen = layer(64, 64, scheme), torch.randn(8, 64, requires_grad=True), {}
 
         def keep(tensor: Tensor, seen=seen) -> Tensor:

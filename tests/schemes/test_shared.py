@@ -39,4 +39,4 @@ def test_antithetic_draws_average_to_the_mean() -> None:
 @pytest.mark.parametrize("name", ["", "Flipout", "local-reparam"])
 def test_a_scheme_of_no_known_name_is_refused(name: str) -> None:
     with pytest.raises(flipout.errors.InvalidArgument, match="expected one of"):
-        scheme_of(name)
+        scheme_of(name)  # pyright: ignore[reportArgumentType]

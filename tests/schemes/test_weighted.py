@@ -12,7 +12,7 @@ import flipout
 from flipout.errors import NoPopulation
 from flipout.nn.contexts import weighted_sums
 from flipout.perturbation import Perturbation
-from flipout.schemes import independent, low_rank, sums
+from flipout.schemes import SchemeName, independent, low_rank, sums
 from tests.networks import TiedLM, convnet, encoder
 from tests.oracles import weights_of_each
 
@@ -120,7 +120,7 @@ def test_memory_does_not_grow_with_the_population(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["shared", "local_reparam"])
-def test_refused(scheme: str) -> None:
+def test_refused(scheme: SchemeName) -> None:
     model = flipout.nn.Linear(3, 2, distribution=flipout.Gaussian(0.1), scheme=scheme)
     with flipout.hold(model):
         model(torch.randn(4, 3))
