@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import flipout
 from flipout.draws.draw import fresh_seed
 from flipout.schemes import SchemeName
-from tests import draws
+from tests import many_draws
 from tests.statistics import assert_mean, assert_variance
 
 NOISE = flipout.Gaussian(0.5)
@@ -50,7 +50,7 @@ def test_tokens_of_one_example_averaging_its_noise_away() -> None:
     """The mean over an example's tokens keeps all of the variance; with signs per token 1/T of it would be left."""
     layer = flipout.nn.Linear(3, 2, distribution=NOISE, dtype=torch.float64)
     x = torch.ones(1, 8, 3, dtype=torch.float64)
-    assert_variance(draws.outputs(layer, x, draws.seeds(5000)).mean(2), 3 * 0.25, kurtosis=3)
+    assert_variance(many_draws.outputs(layer, x, many_draws.seeds(5000)).mean(2), 3 * 0.25, kurtosis=3)
 
 
 def test_output_signs_drawn_from_a_float_range_instead_of_plus_and_minus_one() -> None:
@@ -72,7 +72,7 @@ def test_the_mean_left_inside_the_perturbation(scheme: SchemeName | flipout.Sche
         layer.get_parameter("weight_rho").fill_(-1e4)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
     noisy = flipout.nn.Linear(5, 4, distribution=NOISE, scheme=scheme, dtype=torch.float64)
-    y = draws.outputs(noisy, x, draws.seeds(5000))
+    y = many_draws.outputs(noisy, x, many_draws.seeds(5000))
     assert_mean(y, F.linear(x, noisy.weight, noisy.bias))
     assert_variance(y, 0.25 * x.square().sum(1, keepdim=True))
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import flipout
 from flipout.errors import InvalidArgument
 from flipout.schemes import SchemeName
-from tests import draws
+from tests import many_draws
 from tests.statistics import assert_mean, assert_probability, assert_uncorrelated
 
 X = torch.ones(3, 5, dtype=torch.float64)
@@ -24,7 +24,7 @@ def perturbed_linear(distribution: flipout.Distribution, scheme: SchemeName) -> 
 def test_each_examples_weights_are_dropped_or_scaled(p: float, scheme: SchemeName) -> None:
     layer = perturbed_linear(flipout.DropConnect(p), scheme)
     mean = layer.weight.detach()
-    seen = draws.weights(layer, X, draws.seeds(10_000))
+    seen = many_draws.weights(layer, X, many_draws.seeds(10_000))
     dropped = seen == 0
     torch.testing.assert_close(seen, torch.where(dropped, 0.0, mean / (1 - p)), rtol=1e-14, atol=0)
     for example in range(3):
@@ -41,7 +41,7 @@ def test_the_parameter_is_the_mean_so_eval_needs_no_rescaling(p: float, scheme: 
     plain.load_state_dict(layer.state_dict())
     assert torch.equal(layer.eval()(X), plain(X))
     variance = p / (1 - p) * layer.weight.detach().square() @ X[0].square()
-    assert_mean(draws.outputs(layer, X, draws.seeds(10_000)), plain(X), std=variance.sqrt())
+    assert_mean(many_draws.outputs(layer, X, many_draws.seeds(10_000)), plain(X), std=variance.sqrt())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -58,7 +58,7 @@ def test_a_dropped_weight_is_exactly_zero_in_every_dtype(dtype: torch.dtype, p: 
 def test_dropping_nothing_is_the_plain_network() -> None:
     for scheme in ("shared", "flipout", "independent"):
         layer = perturbed_linear(flipout.DropConnect(0.0), scheme)
-        assert torch.equal(draws.weights(layer, X, draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
+        assert torch.equal(many_draws.weights(layer, X, many_draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
         torch.testing.assert_close(layer(X), layer.eval()(X))
 
 
@@ -88,7 +88,7 @@ def test_rademacher_noise_is_one_bit_per_weight(scheme: SchemeName) -> None:
     layer = perturbed_linear(flipout.Rademacher(0.25), scheme)
     with torch.no_grad():
         layer.weight.zero_()
-    seen: Tensor = draws.weights(layer, X, draws.seeds(10_000))
+    seen: Tensor = many_draws.weights(layer, X, many_draws.seeds(10_000))
     assert torch.all(seen.abs() == 0.25)
     for example in range(3):
         positive = seen[:, example] > 0

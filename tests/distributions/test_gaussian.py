@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import flipout
 from flipout.errors import InvalidArgument
 from flipout.schemes import SchemeName
-from tests import draws
+from tests import many_draws
 from tests.statistics import assert_distributed, assert_mean, assert_uncorrelated, assert_variance
 
 SCHEMES = ("shared", "flipout", flipout.Flipout(group=2), "independent")
@@ -37,13 +37,15 @@ def assert_gaussian(seen: Tensor, mean: Tensor, std: Tensor) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_each_examples_weights_are_gaussian(scheme: SchemeName | flipout.Scheme) -> None:
     layer = perturbed_linear(flipout.Gaussian(0.3), scheme)
-    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), torch.tensor(0.3))
+    assert_gaussian(many_draws.weights(layer, X, many_draws.seeds(DRAWS)), layer.weight.detach(), torch.tensor(0.3))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_each_examples_weights_are_gaussian_relative_to_the_mean(scheme: SchemeName | flipout.Scheme) -> None:
     layer = perturbed_linear(flipout.MultiplicativeGaussian(0.7), scheme)
-    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), 0.7 * layer.weight.detach())
+    assert_gaussian(
+        many_draws.weights(layer, X, many_draws.seeds(DRAWS)), layer.weight.detach(), 0.7 * layer.weight.detach()
+    )
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -97,9 +99,9 @@ def test_a_name_without_a_std_is_refused_before_anything_changes() -> None:
 def test_a_tensor_of_stds(scheme: SchemeName | flipout.Scheme) -> None:
     std = torch.linspace(0.1, 2.0, 20).view(4, 5)
     layer = perturbed_linear(flipout.Gaussian(std), scheme)
-    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), std.double())
+    assert_gaussian(many_draws.weights(layer, X, many_draws.seeds(DRAWS)), layer.weight.detach(), std.double())
     by_row = perturbed_linear(flipout.Gaussian(std[:, :1]), scheme)
-    assert_gaussian(draws.weights(by_row, X, draws.seeds(DRAWS)), by_row.weight.detach(), std[:, :1].double())
+    assert_gaussian(many_draws.weights(by_row, X, many_draws.seeds(DRAWS)), by_row.weight.detach(), std[:, :1].double())
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "local_reparam"], ids=str)
@@ -138,7 +140,7 @@ def test_without_noise_the_weights_are_the_mean() -> None:
     for distribution in (flipout.Gaussian(0), flipout.MultiplicativeGaussian(0.0), flipout.Rademacher(0.0)):
         layer = perturbed_linear(distribution, "flipout")
         assert torch.equal(layer(X), layer.eval()(X))
-        assert torch.equal(draws.weights(layer, X, draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
+        assert torch.equal(many_draws.weights(layer, X, many_draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
 
 
 @pytest.mark.parametrize(

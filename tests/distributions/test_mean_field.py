@@ -12,7 +12,7 @@ import flipout
 from flipout.distributions.mean_field import inverse_softplus
 from flipout.errors import InvalidArgument
 from flipout.schemes import SchemeName
-from tests import draws
+from tests import many_draws
 from tests.statistics import assert_distributed, assert_uncorrelated, assert_variance
 
 X = torch.ones(3, 5, dtype=torch.float64)
@@ -37,7 +37,7 @@ def test_each_examples_weights_are_gaussian_with_the_learned_spread(scheme: Sche
     layer = perturbed_linear(scheme)
     with torch.no_grad():
         rho(layer).copy_(torch.linspace(-4, 3, 20).view(4, 5))
-    noise = (draws.weights(layer, X, draws.seeds(10_000)) - layer.weight.detach()) / spread(layer)
+    noise = (many_draws.weights(layer, X, many_draws.seeds(10_000)) - layer.weight.detach()) / spread(layer)
     for example in noise.unbind(1):
         assert_distributed(example, stats.norm())
         assert_variance(example, 1.0, kurtosis=3)

@@ -15,8 +15,8 @@ from flipout.distributions.base import Distribution
 from flipout.distributions.scaled import ScaledNoise, is_spread_fused
 from flipout.distributions.scaled import sample as sample_scaled
 from flipout.draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
+from tests.draws.test_noise import KEY, start_of
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
-from tests.test_draws import KEY, start_of
 
 pytestmark = MARKS
 DTYPES = tuple(CLOSE)
