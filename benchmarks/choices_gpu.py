@@ -15,6 +15,7 @@ import flipout
 from flipout.ops.triton.flips import add_flipped
 from flipout.ops.triton.fused_linear import multiply_fused
 from flipout.perturbation import Signs
+from flipout.schemes import SchemeName
 
 from .gpu import measure_captured
 from .record import Row, rows
@@ -78,7 +79,8 @@ def _convolutions(examples: int, channels: int, side: int) -> Iterator[Row]:
         f"{case} captured, signs given", measure_captured(forms), {"one of two groups": "two"}, dtype="bfloat16"
     )
     steps = {}
-    for name, scheme in (("shared", "shared"), ("flipout", "flipout"), ("flipout compiled", "flipout")):
+    schemes: dict[str, SchemeName] = {"shared": "shared", "flipout": "flipout", "flipout compiled": "flipout"}
+    for name, scheme in schemes.items():
         layer = nn.Conv2d(channels, channels, 3, padding=1).to(x).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         flipout.perturb(layer, flipout.MultiplicativeGaussian(0.1), scheme=scheme)
         model = torch.compile(layer) if "compiled" in name else layer

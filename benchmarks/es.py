@@ -9,11 +9,16 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.es import EvolutionStrategy
+from flipout.schemes import SchemeName
 
 from .es_rivals import RIVALS, STD
 from .record import Row, interleaved, rows
 
-SCHEMES = {"flipout": "flipout", "low_rank(1)": flipout.LowRank(1), "independent": "independent"}
+SCHEMES: dict[str, SchemeName | flipout.Scheme] = {
+    "flipout": "flipout",
+    "low_rank(1)": flipout.LowRank(1),
+    "independent": "independent",
+}
 SIZES, SAMPLES, GROUP = (784, 256, 10), 125, 40
 
 
@@ -43,7 +48,9 @@ def mlp(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def strategy(model: nn.Module, members: int, group: int, scheme: str | flipout.Scheme, **options) -> EvolutionStrategy:
+def strategy(
+    model: nn.Module, members: int, group: int, scheme: SchemeName | flipout.Scheme, **options
+) -> EvolutionStrategy:
     options.setdefault("optimizer", lambda parameters: torch.optim.Adam(parameters, 1e-2))
     return EvolutionStrategy(
         model, options.pop("fitness", None), population=members, group=group, std=STD, scheme=scheme, **options

@@ -8,6 +8,7 @@ from torch import Tensor
 
 import flipout
 from flipout.es import EvolutionStrategy, Local, Population
+from flipout.schemes import SchemeName
 
 from .es import mlp, strategy
 from .gpu import replayed, timed
@@ -41,7 +42,7 @@ def run() -> Iterator[Row]:
         yield from rows(f"{case} {part}", interleaved(steps, seconds=3), {}, dtype="bfloat16")
 
 
-def _search(scheme: str | flipout.Scheme, group: int, x: Tensor, y: Tensor) -> EvolutionStrategy:
+def _search(scheme: SchemeName | flipout.Scheme, group: int, x: Tensor, y: Tensor) -> EvolutionStrategy:
     def fitness(population: Population) -> Tensor:
         return -F.cross_entropy(population(x).float(), y, reduction="none")
 

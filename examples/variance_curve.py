@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import flipout
+from flipout.schemes import SchemeName
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--draws", type=int, default=50)
 parser.add_argument("--repeats", type=int, default=4)
 parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 64, 512])
 parser.add_argument("--figure", help="an SVG or PNG to write; needs matplotlib")
-SCHEMES = ["shared", "flipout"]
+SCHEMES: list[SchemeName] = ["shared", "flipout"]
 
 
 def partly_trained(x: Tensor, y: Tensor) -> nn.Module:

@@ -1,6 +1,6 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
-from . import bayes, errors, es, nn, regularizers, variance
+from . import backend, bayes, errors, es, nn, regularizers, variance
 from ._capture import Captured, capture
 from ._convert import perturb
 from ._freeze import freeze
@@ -37,6 +37,7 @@ __all__ = [
     "Scheme",
     "Shared",
     "Summary",
+    "backend",
     "bayes",
     "capture",
     "checkpoint",

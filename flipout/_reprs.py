@@ -11,14 +11,14 @@ def short_repr(value: Any) -> str:
     """Return the repr of a value, shortened where it would have many digits or elements."""
     if isinstance(value, Tensor):
         if value.dim() or value.is_meta:
-            return f"<{'×'.join(map(str, value.shape))} tensor>"
+            return f"<{'×'.join(map(str, value.shape))} tensor>" if value.dim() else "<tensor>"
         value = value.item()
     if isinstance(value, float):
         return repr(float(f"{value:.4g}"))
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key!r}: {short_repr(item)}' for key, item in value.items())}}}"
-    has_generated_repr = dataclasses.is_dataclass(value) and type(value).__dataclass_params__.repr  # pyright: ignore[reportAttributeAccessIssue]
-    return fields_repr(value) if has_generated_repr else repr(value)
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return fields_repr(value) if parameters is not None and parameters.repr else repr(value)
 
 
 def fields_repr(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""The slow truth: torch's own module, called for one row at a time under the weights that the row's example sees.
+"""The slow truth: torch's own module, called for one row at a time with the weights that the row's example sees.
 
-A `Case` says what to call and how its inputs split into rows; `check` compares a perturbed copy of the module with the
-loop. A new op needs a strategy of `Case`s and nothing else.
+A `Case` says what to call and how its inputs split into rows. `check` compares a perturbed copy of the module with the
+loop. A new op needs only a strategy of `Case`s.
 """
 
 import copy
@@ -28,7 +28,7 @@ NOISES = tuple((noise, scheme) for scheme in (*SIGNLESS, *FLIPPED) for noise in 
     (flipout.DropConnect(0.3), scheme) for scheme in SIGNLESS
 )
 NOISES += tuple((flipout.Gaussian(0.3), flipout.LowRank(rank)) for rank in (1, 2))
-STRIDE = 8  # an example of a strategy checks every 8th of the noises
+STRIDE = 8  # each example of a strategy checks every 8th pair of NOISES
 
 
 def _plain(module: Any, *inputs: Any) -> Any:
@@ -37,20 +37,20 @@ def _plain(module: Any, *inputs: Any) -> Any:
 
 @dataclass
 class Case:
-    """A torch module and a batch. An input is a tensor, or a list with one tensor per row where rows are ragged."""
+    """A torch module and a batch. An input is a tensor, or a list with one tensor per row if the rows are ragged."""
 
     module: nn.Module
     inputs: tuple[Any, ...]
-    dims: tuple[int | None, ...] = (0,)  # where each input has its rows; None: it is the same for all of them
+    dims: tuple[int | None, ...] = (0,)  # dimension of the rows in each input; None: all rows share the input
     out_dims: tuple[int, ...] = (0,)
     call: Callable[..., Any] = _plain
     where: Any = None
     batch_dim: int | None = None
-    coupled: bool = False  # rows meet (batch statistics): the loop takes row n of the whole batch under its weights
+    coupled: bool = False  # rows interact (batch statistics): the loop takes row n of the whole batch
 
     @property
     def rows(self) -> int | None:
-        """None without a batch dimension: the input is one example."""
+        """Number of rows; None without a batch dimension, where the input is one example."""
         sizes = (_size(x, dim) for x, dim in zip(self.inputs, self.dims, strict=True) if dim is not None)
         return next(sizes, None)
 
@@ -58,8 +58,8 @@ class Case:
         return tuple(_narrow(x, dim, start, length) for x, dim in zip(self.inputs, self.dims, strict=True))
 
     def outputs(self, module: Callable[..., Any], inputs: tuple[Any, ...]) -> list[Tensor]:
-        made = self.call(module, *inputs)
-        return [y for y in (made if isinstance(made, tuple) else (made,)) if y is not None]
+        result = self.call(module, *inputs)
+        return [y for y in (result if isinstance(result, tuple) else (result,)) if y is not None]
 
 
 @dataclass(frozen=True)
@@ -92,87 +92,87 @@ def tensor(*shape: int, grad: bool = True) -> Tensor:
 
 
 def check(case: Case, draw: Draws = Draws(), offset: int = 0) -> None:  # noqa: B008
-    """Every STRIDE-th noise from `offset` on: outputs, gradients, chunks; and the mean in eval mode."""
+    """Check every STRIDE-th noise from `offset` on: outputs, gradients, chunks, and the mean in eval mode."""
     module = case.module.double()
     for distribution, scheme in NOISES[offset::STRIDE]:
-        own = draw if distribution.symmetric else replace(draw, antithetic=False)
+        allowed = draw if distribution.symmetric else replace(draw, antithetic=False)
         layer = copy.deepcopy(module)
         flipout.perturb(layer, distribution, scheme=scheme, where=case.where, batch_dim=case.batch_dim)
         try:
-            check_truth(case, layer, own)
-            check_chunks(case, layer, own)
+            check_truth(case, layer, allowed)
+            check_chunks(case, layer, allowed)
             check_eval(case, layer)
         except AssertionError as error:
             raise AssertionError(f"{distribution}, {scheme}, {draw}, {case}") from error
 
 
 def check_truth(case: Case, layer: nn.Module, draw: Draws) -> None:
-    """Outputs and all gradients are those of the loop."""
+    """Outputs and all gradients equal those of the loop."""
     leaves = [*_leaves(case.inputs), *layer.parameters()]
     with flipout.hold(layer, first=draw.first, **draw.options()):
-        made = case.outputs(layer, case.inputs)
+        outputs = case.outputs(layer, case.inputs)
         truth = loop(case, layer, draw.rows)
-    upstream = [torch.randn_like(y) for y in made]
+    upstream = [torch.randn_like(y) for y in outputs]
     got, expected = (
-        torch.autograd.grad(ys, leaves, upstream, materialize_grads=True, retain_graph=True) for ys in (made, truth)
+        torch.autograd.grad(ys, leaves, upstream, materialize_grads=True, retain_graph=True) for ys in (outputs, truth)
     )
-    equal(made, truth)
+    equal(outputs, truth)
     equal(got, expected)
 
 
 def check_chunks(case: Case, layer: nn.Module, draw: Draws) -> None:
-    """A batch cut in two under one held draw gives what the whole batch gives."""
+    """The two parts of a batch give the outputs of the whole batch, under one held draw."""
     if case.rows is None or case.coupled:
         return
     examples = case.rows // draw.rows
     head = int(draw.cut * examples)
     parts = [(0, examples), (0, head), (head, examples - head)]
-    made = []
+    outputs = []
     for start, length in parts:
         if length:
             with flipout.hold(layer, first=draw.first + start, **draw.options()):
-                made.append(case.outputs(layer, case.part(start * draw.rows, length * draw.rows)))
-    whole, *chunks = made
+                outputs.append(case.outputs(layer, case.part(start * draw.rows, length * draw.rows)))
+    whole, *chunks = outputs
     equal([torch.cat(ys, dim) for *ys, dim in zip(*chunks, case.out_dims)], whole)  # noqa: B905
 
 
 def check_eval(case: Case, layer: nn.Module) -> None:
-    """In eval mode, bit for bit the plain module; with and without torch's fast paths."""
+    """In eval mode the layer equals the plain module bit for bit, with and without torch's fast paths."""
     plain = copy.deepcopy(case.module).eval()
     plain.load_state_dict(layer.state_dict(), strict=False)  # running statistics
     layer.eval()
     for grad in (True, False):
         with torch.set_grad_enabled(grad):
             pairs = zip(case.outputs(layer, case.inputs), case.outputs(plain, case.inputs), strict=True)
-            assert all(torch.equal(made, expected) for made, expected in pairs)
+            assert all(torch.equal(found, expected) for found, expected in pairs)
     layer.train()
 
 
 def loop(case: Case, layer: nn.Module, rows: int = 1) -> list[Tensor]:
-    """The module's outputs by the per-example loop, under the draw that is held on its perturbed copy."""
+    """Return the outputs of the per-example loop, under the draw that is held on the perturbed copy."""
     weights = weights_of_each(layer)
     names = {name for name, _ in case.module.named_parameters(remove_duplicate=False)}
     common = {name: p for name, p in layer.named_parameters(remove_duplicate=False) if name in names}
     plain = copy.deepcopy(case.module)
-    made = []
+    outputs = []
     for row in range(case.rows or 1):
-        own = {**common, **{name: weight[row // rows] for name, weight in weights.items()}}
+        parameters = {**common, **{name: weight[row // rows] for name, weight in weights.items()}}
 
-        def one(*args: Any, own: dict[str, Tensor] = own, **kwargs: Any) -> Any:
-            return torch.func.functional_call(plain, own, args, kwargs, tie_weights=False)
+        def with_weights(*args: Any, parameters: dict[str, Tensor] = parameters, **kwargs: Any) -> Any:
+            return torch.func.functional_call(plain, parameters, args, kwargs, tie_weights=False)
 
         if case.coupled:
-            ys = case.outputs(one, case.inputs)
-            made.append([y.narrow(dim, row, 1) for y, dim in zip(ys, case.out_dims, strict=False)])
+            ys = case.outputs(with_weights, case.inputs)
+            outputs.append([y.narrow(dim, row, 1) for y, dim in zip(ys, case.out_dims, strict=False)])
         else:
-            made.append(case.outputs(one, case.inputs if case.rows is None else case.part(row, 1)))
+            outputs.append(case.outputs(with_weights, case.inputs if case.rows is None else case.part(row, 1)))
     if case.rows is None:
-        return made[0]
-    return [torch.cat(ys, dim) for *ys, dim in zip(*made, case.out_dims)]  # noqa: B905
+        return outputs[0]
+    return [torch.cat(ys, dim) for *ys, dim in zip(*outputs, case.out_dims)]  # noqa: B905
 
 
 def weights_of_each(layer: nn.Module) -> dict[str, Tensor]:
-    """Name → (N, *shape), over all perturbed layers of a module."""
+    """Return the weights of each example, (N, *shape), by name, over all perturbed layers of a module."""
     return {
         f"{label}.{name}".lstrip("."): weight
         for label, part in layer.named_modules()
@@ -181,8 +181,8 @@ def weights_of_each(layer: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def equal(made: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
-    torch.testing.assert_close(list(made), list(expected), rtol=1e-9, atol=1e-11)
+def equal(found: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
+    torch.testing.assert_close(list(found), list(expected), rtol=1e-9, atol=1e-11)
 
 
 def _leaves(inputs: Iterable[Any]) -> Iterator[Tensor]:

@@ -1,9 +1,9 @@
-"""The tests' own error rate, in one place.
+"""Statistical assertions, all with the same error rate.
 
 Each assertion compares a sample with a theory. If the theory holds, it fails with probability ALPHA: exactly, or as
-far as the central limit theorem is exact at LEAST draws or more. Comparisons made by one call share ALPHA (Bonferroni).
-Seeds are fixed, so what passes once passes always; ALPHA says how surprising a failure would have been.
-Draws are dimension 0 of a sample; what is left are the quantities compared.
+far as the central limit theorem is exact for at least LEAST draws. The comparisons of one call share ALPHA
+(Bonferroni). Seeds are fixed, so a test that passes once always passes. ALPHA says how unlikely a failure by chance
+was. Dimension 0 of a sample is the draw; the other dimensions are the quantities that are compared.
 """
 
 from typing import Any, Protocol
@@ -25,13 +25,13 @@ class Theory(Protocol):
 
 
 def assert_distributed(sample: Sample, theory: Theory) -> None:
-    """Kolmogorov and Smirnov: all numbers of the sample are independent draws from a continuous theory."""
+    """Kolmogorov–Smirnov: all numbers of the sample are independent draws from a continuous distribution."""
     p = float(stats.kstest(_array(sample).ravel(), theory.cdf).pvalue)
     assert p >= ALPHA, f"the sample does not follow the theory: p = {p:.2g} < {ALPHA:g}"
 
 
 def assert_same_distribution(a: Sample, b: Sample) -> None:
-    """Kolmogorov and Smirnov between two samples, for each quantity."""
+    """Kolmogorov–Smirnov between two samples, for each quantity."""
     first, second = _columns(a), _columns(b)
     tests: list[Any] = [stats.ks_2samp(x, y) for x, y in zip(first.T, second.T, strict=True)]
     p = min(test.pvalue for test in tests)
@@ -39,14 +39,14 @@ def assert_same_distribution(a: Sample, b: Sample) -> None:
 
 
 def assert_mean(sample: Sample, theory: Sample, std: Sample | None = None) -> None:
-    """The mean of each quantity; `std` of one draw from theory, else from the sample."""
+    """Compare the mean of each quantity. The `std` of one draw comes from theory, or else from the sample."""
     draws, expected = _columns(sample), _like(theory, sample)
     spread = draws.std(0, ddof=1) if std is None else _like(std, sample)
     _check(draws.mean(0) - expected, spread / np.sqrt(len(draws)), "mean", expected, np.abs(draws).max())
 
 
 def assert_variance(sample: Sample, theory: Sample, kurtosis: float | None = None) -> None:
-    """The variance of each quantity; its error from theory's kurtosis (3 for a Gaussian), else from the sample."""
+    """Compare the variance of each quantity. Its error comes from the kurtosis (a Gaussian has 3) or the sample."""
     draws, expected = _columns(sample), _like(theory, sample)
     squares = squared_deviations(draws)
     spread = squares.std(0, ddof=1) if kurtosis is None else expected * np.sqrt(kurtosis - 1)
@@ -54,7 +54,7 @@ def assert_variance(sample: Sample, theory: Sample, kurtosis: float | None = Non
 
 
 def assert_covariance(sample: Sample, theory: Sample) -> None:
-    """All covariances of d quantities, against a (d, d) theory."""
+    """Compare all covariances of d quantities with a (d, d) matrix."""
     draws = _columns(sample)
     centred = draws - draws.mean(0)
     products = (centred[:, :, None] * centred[:, None, :]).reshape(len(draws), -1)
@@ -65,7 +65,7 @@ def assert_covariance(sample: Sample, theory: Sample) -> None:
 
 
 def assert_same_mean(a: Sample, b: Sample, *, paired: bool = False) -> None:
-    """Each quantity has one mean in both samples; `paired` where draw i of one goes with draw i of the other."""
+    """Each quantity has the same mean in both samples. `paired` if draw i of one belongs to draw i of the other."""
     first, second = _columns(a), _columns(b)
     if paired:
         assert_mean(first - second, 0.0)
@@ -79,7 +79,7 @@ def assert_same_variance(a: Sample, b: Sample) -> None:
 
 
 def assert_mean_below(a: Sample, b: Sample) -> None:
-    """The other way round: the means were *not* in this order, and the samples look so, with probability ALPHA."""
+    """The mean of a is below that of b. If it were not, this would pass with probability ALPHA at most."""
     first, second = _columns(a).sum(1), _columns(b).sum(1)
     _enough(len(first), len(second))
     error = np.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
@@ -94,7 +94,7 @@ def assert_probability(successes: int, trials: int, p: float) -> None:
 
 
 def assert_frequencies(counts: Sample, probabilities: Sample | None = None) -> None:
-    """Chi-square; without probabilities, all outcomes are as likely."""
+    """Chi-square. Without probabilities, all outcomes are equally likely."""
     found = _array(counts).ravel()
     share = 1 / len(found) if probabilities is None else _array(probabilities).ravel()
     expected = np.broadcast_to(found.sum() * share, found.shape)
@@ -104,7 +104,7 @@ def assert_frequencies(counts: Sample, probabilities: Sample | None = None) -> N
 
 
 def assert_uncorrelated(a: Sample, b: Sample | None = None) -> None:
-    """Every pair of the quantities of one sample, or every quantity of one with every one of the other."""
+    """Compare every pair of quantities of one sample, or every quantity of one sample with every one of the other."""
     first = _standard(a)
     second = first if b is None else _standard(b)
     correlation = first.T @ second / len(first)
@@ -114,13 +114,13 @@ def assert_uncorrelated(a: Sample, b: Sample | None = None) -> None:
 
 
 def squared_deviations(sample: Sample) -> Array:
-    """Of each draw, from the sample's mean; their mean is the unbiased variance."""
+    """Return the squared deviations from the sample mean, scaled so that their mean is the unbiased variance."""
     draws = _columns(sample)
     return (draws - draws.mean(0)) ** 2 * (len(draws) / (len(draws) - 1))
 
 
 def _check(difference: Array, error: Array, what: str, expected: Array, size: float) -> None:
-    """`size` of the numbers whose rounding is forgiven, where the error of a constant is 0."""
+    """Refuse a difference of too many standard errors. Rounding of numbers as large as `size` is tolerated."""
     limit = stats.norm.isf(ALPHA / 2 / difference.size)
     worst = int(np.argmax(np.abs(difference) - limit * error))
     assert abs(difference[worst]) <= limit * error[worst] + 1e-13 * size, (
@@ -136,7 +136,7 @@ def _standard(sample: Sample) -> Array:
 
 
 def _columns(sample: Sample) -> Array:
-    """(draws, quantities)"""
+    """Return the sample as (draws, quantities)."""
     draws = _array(sample)
     _enough(len(draws))
     return draws.reshape(len(draws), -1)

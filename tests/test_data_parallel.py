@@ -10,7 +10,7 @@ from torch import nn
 
 import flipout
 from flipout.nn.contexts import held_pass
-from tests import draws
+from tests import many_draws
 from tests.networks import gradients, mlp
 from tests.ranks import spawned
 from tests.statistics import assert_uncorrelated
@@ -152,7 +152,9 @@ def test_signs_that_two_ranks_have_in_common_leave_their_weights_independent(sch
             return flipout.example_weights(layer)["weight"] - layer.weight
 
     first, second = (
-        torch.func.vmap(lambda seed, r=rank, n=n: noise(seed, r, n))(draws.seeds(20_000)).detach()[:, index].flatten(1)
+        torch.func.vmap(lambda seed, r=rank, n=n: noise(seed, r, n))(many_draws.seeds(20_000))
+        .detach()[:, index]
+        .flatten(1)
         for rank, n, index in ((0, 5, 3), (1, 3, 0))
     )
     assert_uncorrelated(first, second)

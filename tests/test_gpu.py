@@ -12,6 +12,7 @@ from flipout.backend import Backend, chosen, using
 from flipout.draws.noise import NOISE, Stream, stream_starts
 from flipout.draws.signs import sign_words, signs
 from flipout.nn.contexts import weighted_sums
+from flipout.schemes import SchemeName
 
 KEY = 12345678901
 pytestmark = [
@@ -252,7 +253,7 @@ def test_sequences_at_the_papers_sizes_are_those_of_the_definition(count, steps,
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout"])
-def test_gradients_of_a_held_pass_in_eval_mode(scheme: str) -> None:
+def test_gradients_of_a_held_pass_in_eval_mode(scheme: SchemeName) -> None:
     """cuDNN itself refuses them there."""
     layer = flipout.perturb(nn.LSTM(6, 10, num_layers=2, dropout=0.5).cuda(), flipout.Gaussian(0.1), scheme=scheme)
     x = torch.randn(4, 3, 6, device="cuda")

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.draws.draw import fresh_seed
-from tests import draws
+from flipout.schemes import SchemeName
+from tests import many_draws
 from tests.statistics import assert_mean, assert_variance
 
 NOISE = flipout.Gaussian(0.5)
@@ -49,7 +50,7 @@ def test_tokens_of_one_example_averaging_its_noise_away() -> None:
     """The mean over an example's tokens keeps all of the variance; with signs per token 1/T of it would be left."""
     layer = flipout.nn.Linear(3, 2, distribution=NOISE, dtype=torch.float64)
     x = torch.ones(1, 8, 3, dtype=torch.float64)
-    assert_variance(draws.outputs(layer, x, draws.seeds(5000)).mean(2), 3 * 0.25, kurtosis=3)
+    assert_variance(many_draws.outputs(layer, x, many_draws.seeds(5000)).mean(2), 3 * 0.25, kurtosis=3)
 
 
 def test_output_signs_drawn_from_a_float_range_instead_of_plus_and_minus_one() -> None:
@@ -63,7 +64,7 @@ def test_output_signs_drawn_from_a_float_range_instead_of_plus_and_minus_one() -
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "local_reparam"], ids=str)
-def test_the_mean_left_inside_the_perturbation(scheme: str | flipout.Scheme) -> None:
+def test_the_mean_left_inside_the_perturbation(scheme: SchemeName | flipout.Scheme) -> None:
     """Then noise of spread 0 would still flip the mean, and the output's variance would have |W̄|² in it."""
     layer = flipout.nn.Linear(5, 4, distribution=flipout.MeanField(), scheme=scheme, dtype=torch.float64)
     x = torch.randn(3, 5, dtype=torch.float64)
@@ -71,7 +72,7 @@ def test_the_mean_left_inside_the_perturbation(scheme: str | flipout.Scheme) -> 
         layer.get_parameter("weight_rho").fill_(-1e4)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
     noisy = flipout.nn.Linear(5, 4, distribution=NOISE, scheme=scheme, dtype=torch.float64)
-    y = draws.outputs(noisy, x, draws.seeds(5000))
+    y = many_draws.outputs(noisy, x, many_draws.seeds(5000))
     assert_mean(y, F.linear(x, noisy.weight, noisy.bias))
     assert_variance(y, 0.25 * x.square().sum(1, keepdim=True))
 
@@ -90,7 +91,7 @@ def test_the_global_generator_reseeded_in_forward() -> None:
 @pytest.mark.parametrize("sizes", [(2, 5), (5, 2)])
 @pytest.mark.parametrize("kind", [nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d])
 def test_transposed_convolutions_with_in_unlike_out_crashing(
-    kind: Any, sizes: tuple[int, int], scheme: str | flipout.Scheme
+    kind: Any, sizes: tuple[int, int], scheme: SchemeName | flipout.Scheme
 ) -> None:
     layer = flipout.perturb(kind(*sizes, 2, dtype=torch.float64), NOISE, scheme=scheme)
     x = torch.randn(shape_after(3, layer), dtype=torch.float64, requires_grad=True)
@@ -106,7 +107,7 @@ def test_transposed_convolutions_with_in_unlike_out_crashing(
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("plain", CONVOLUTIONS, ids=repr)
-def test_options_silently_dropped_on_conversion(plain: nn.Module, scheme: str | flipout.Scheme) -> None:
+def test_options_silently_dropped_on_conversion(plain: nn.Module, scheme: SchemeName | flipout.Scheme) -> None:
     """`groups`, `padding_mode`, `output_padding`, `dtype`: without noise the noisy path is the plain layer."""
     plain = plain.double()
     converted = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.0), scheme=scheme)
@@ -131,7 +132,7 @@ RECURRENT = [
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("plain", RECURRENT, ids=repr)
-def test_options_of_recurrent_layers_silently_dropped(plain: nn.RNNBase, scheme: str | flipout.Scheme) -> None:
+def test_options_of_recurrent_layers_silently_dropped(plain: nn.RNNBase, scheme: SchemeName | flipout.Scheme) -> None:
     """`num_layers`, `bidirectional`, `proj_size`: without noise the noisy path is the plain layer."""
     plain = copy.deepcopy(plain).double()
     converted = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.0), scheme=scheme)
@@ -141,7 +142,7 @@ def test_options_of_recurrent_layers_silently_dropped(plain: nn.RNNBase, scheme:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_noise_of_an_lstm_redrawn_at_every_step(scheme: str | flipout.Scheme) -> None:
+def test_noise_of_an_lstm_redrawn_at_every_step(scheme: SchemeName | flipout.Scheme) -> None:
     """Of a constant input without recurrence every step has the same gates: c' = f c + i g grows geometrically."""
     layer = flipout.perturb(nn.LSTM(3, 2).double(), NOISE, scheme=scheme, where="weight_ih*")
     nn.init.zeros_(layer.get_parameter("weight_hh_l0"))
@@ -186,7 +187,7 @@ def in_low_precision() -> list[tuple[nn.Module, Tensor]]:
 @pytest.mark.parametrize("index", range(len(in_low_precision())), ids=lambda i: type(in_low_precision()[i][0]).__name__)
 @pytest.mark.parametrize("distribution", [flipout.MeanField(), flipout.DropConnect()], ids=repr)
 def test_layers_that_fail_in_bf16(
-    index: int, dtype: torch.dtype, scheme: str | flipout.Scheme, distribution: flipout.Distribution
+    index: int, dtype: torch.dtype, scheme: SchemeName | flipout.Scheme, distribution: flipout.Distribution
 ) -> None:
     model, x = in_low_precision()[index]
     flipout.perturb(model.to(dtype), distribution, scheme=scheme, where="*")

@@ -16,6 +16,7 @@ from ..draws.bits import is_transformed
 from ..draws.draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
 from ..nn.contexts import held_pass, hold, in_eval, perturbed_layers, using
+from ..schemes import SchemeName
 from .elbo import ELBO
 from .likelihoods import Categorical, Gaussian, Likelihood, likelihood_of
 from .moments import Moments
@@ -178,7 +179,8 @@ class _Fold:
         self.batch_dim, self.out_dim = (whole_number("batch_dim", dim, 0, of="predict", more=told) for dim in pair)
         self.likelihood = _moved(self.likelihood, self.out_dim)
         self.inputs = self._count()
-        self.joint, self.scheme, self.group = joint, "flipout", group
+        self.joint, self.group = joint, group
+        self.scheme: SchemeName = "flipout"
         bases = max(_BASES_AT_ONCE // max(p.numel() for p in model.parameters()), 1)
         if chunk is None:
             widest = max(self.x[0].numel() // self.inputs, *(max(p.shape, default=1) for p in model.parameters()), 1)

@@ -8,6 +8,7 @@ from torch import Tensor
 import flipout
 from flipout import bayes
 
+from ..schemes import SchemeName
 from . import networks
 from .experiment import check_least
 from .runs import Run
@@ -32,7 +33,7 @@ class BayesTraining(Supervised):
 class Trainer:
     """One network under one scheme. Those of one `seed` begin alike and see the same batches, whatever their scheme."""
 
-    def __init__(self, config: BayesTraining, given: Prepared, scheme: str, seed: int, run: Run) -> None:
+    def __init__(self, config: BayesTraining, given: Prepared, scheme: SchemeName, seed: int, run: Run) -> None:
         self.config, self.given = config, given
         torch.manual_seed(run.seed_of(f"network.{seed}"))
         self.model = network(config, given)
@@ -57,7 +58,7 @@ class Trainer:
         return terms
 
     @torch.no_grad()
-    def terms(self, x: Tensor, y: Tensor, scheme: str = "flipout") -> Tensor:
+    def terms(self, x: Tensor, y: Tensor, scheme: SchemeName = "flipout") -> Tensor:
         """(2,): both terms at the posterior as it is. Their expectation is the same under every scheme."""
         with flipout.using(self.model, scheme=scheme):
             return self._terms(self.elbo(x, y))

@@ -11,13 +11,14 @@ from torch.optim.lr_scheduler import LinearLR
 
 from flipout.es import EvolutionStrategy, Local, Population
 
+from ..schemes import SchemeName
 from . import networks
 from .experiment import check_least
 from .runs import Run
 from .supervised import Prepared, Supervised, network
 
 Method = Literal["FlipES", "IdealES", "backprop"]
-SCHEMES = {"FlipES": "flipout", "IdealES": "independent"}
+SCHEMES: dict[str, SchemeName] = {"FlipES": "flipout", "IdealES": "independent"}
 
 
 @dataclass(frozen=True)

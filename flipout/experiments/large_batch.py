@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 from ..errors import InvalidArgument
+from ..schemes import SchemeName
 from . import large_batch_claims as claims
 from .bayes_training import BayesTraining, Trainer
 from .experiment import Config, Outcome, check_least
@@ -46,7 +47,7 @@ class LargeBatchConfig(Config):
             raise InvalidArgument(f"fractions={self.fractions}: expected parts of the iterations, above 0 and up to 1.")
 
     @property
-    def trained(self) -> list[tuple[str, int]]:
+    def trained(self) -> list[tuple[SchemeName, int]]:
         return [(scheme, seed) for seed in range(self.seeds) for scheme in self.schemes]
 
 
@@ -77,7 +78,7 @@ def draw(config: LargeBatchConfig, run: Run) -> None:
     )
 
 
-def _train(config: LargeBatchConfig, given: Prepared, scheme: str, seed: int, run: Run) -> dict:
+def _train(config: LargeBatchConfig, given: Prepared, scheme: SchemeName, seed: int, run: Run) -> dict:
     x, y = given.x[: config.probe], given.y[: config.probe]
     looked: list[dict[str, float]] = []
     batches = []

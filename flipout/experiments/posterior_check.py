@@ -16,7 +16,7 @@ from .posterior_figures import calibration_figure, posterior_figure
 from .regressions import RegressionConfig, Regressions
 from .results import seen_in
 from .runs import Run
-from .variance_study import SchemeName
+from .variance_study import MeasuredScheme
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class PosteriorConfig(Config):
     """All regressions are trained at once, as one linear layer."""
 
     regressions: RegressionConfig = field(default_factory=RegressionConfig)
-    schemes: tuple[SchemeName, ...] = ("shared", "flipout", "local_reparam", "independent")
+    schemes: tuple[MeasuredScheme, ...] = ("shared", "flipout", "local_reparam", "independent")
     batch: int = 10
     steps: int = 3000
     learning_rate: float = 0.05  # falls to 0 in a line; the second half of the steps is averaged
@@ -75,7 +75,7 @@ def _made(config: PosteriorConfig, run: Run) -> Regressions:
     return config.regressions.drawn(run.generator("data")).to(run.device)
 
 
-def _train(config: PosteriorConfig, made: Regressions, scheme: str, run: Run) -> dict[str, Tensor]:
+def _train(config: PosteriorConfig, made: Regressions, scheme: MeasuredScheme, run: Run) -> dict[str, Tensor]:
     generator = run.generator(scheme)
     model = _model(config, made, scheme)
     with torch.no_grad():
@@ -104,7 +104,7 @@ def _train(config: PosteriorConfig, made: Regressions, scheme: str, run: Run) ->
 
 
 def _predict(
-    config: PosteriorConfig, made: Regressions, found: dict[str, Tensor], scheme: str, run: Run
+    config: PosteriorConfig, made: Regressions, found: dict[str, Tensor], scheme: MeasuredScheme, run: Run
 ) -> dict[str, Tensor]:
     model = _model(config, made, scheme)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def _predict(
     return {"mean": predicted.mean, "variance": predicted.total}
 
 
-def _model(config: PosteriorConfig, made: Regressions, scheme: str) -> flipout.nn.Linear:
+def _model(config: PosteriorConfig, made: Regressions, scheme: MeasuredScheme) -> flipout.nn.Linear:
     own, distribution = config.regressions, flipout.MeanField(prior=bayes.Normal(0.0, config.regressions.prior))
     return flipout.nn.Linear(
         own.inputs, own.tasks, False, made.x.device, made.x.dtype, distribution=distribution, scheme=scheme

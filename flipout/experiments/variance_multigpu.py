@@ -11,19 +11,19 @@ from .pretraining import Pretraining
 from .results import REPORTED, Check, seen_in
 from .runs import Run
 from .variance_convgg import CONVGG
-from .variance_study import SchemeName, Study, StudyConfig
+from .variance_study import MeasuredScheme, Study, StudyConfig
 
 
 @dataclass(frozen=True)
 class MultiGPUConfig(StudyConfig, Config):
-    schemes: tuple[SchemeName, ...] = ("shared", "flipout")
+    schemes: tuple[MeasuredScheme, ...] = ("shared", "flipout")
     devices: dict[int, int] = field(default_factory=lambda: {4096: 2, 8192: 4})  # batch size → devices
 
 
 def work(config: MultiGPUConfig, run: Run) -> Outcome:
     study = Study(config, run)
     found = study.decomposed()
-    points = [
+    points: list[tuple[MeasuredScheme, int, int]] = [
         (scheme, size, bases)
         for scheme in config.schemes
         for size, devices in config.devices.items()

@@ -21,7 +21,7 @@ from .runs import Run
 from .supervised import autocast, set_precision
 
 SIZES = tuple(2**i for i in range(14))
-SchemeName = Literal["shared", "flipout", "local_reparam", "independent"]
+MeasuredScheme = Literal["shared", "flipout", "local_reparam", "independent"]
 
 
 def decompositions(path: Path) -> list[Decomposition]:
@@ -37,7 +37,7 @@ class StudyConfig:
 
     pretraining: Pretraining | LanguagePretraining = field(default_factory=Pretraining)
     std: float = 1.0  # of the multiplicative Gaussian noise
-    schemes: tuple[SchemeName, ...] = ("shared", "flipout", "local_reparam", "independent")
+    schemes: tuple[MeasuredScheme, ...] = ("shared", "flipout", "local_reparam", "independent")
     batch_sizes: tuple[int, ...] = SIZES
     draws: int = 200
     repeats: int = 50
@@ -80,7 +80,7 @@ class Study:
         self.model = self.frozen.model
         self.layers = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 
-    def points(self) -> list[tuple[str, int, int]]:
+    def points(self) -> list[tuple[MeasuredScheme, int, int]]:
         """(scheme, batch size, bases) of the curves."""
         config = self.config
         return [
@@ -90,7 +90,7 @@ class Study:
             if scheme != "independent" or size <= config.independent_most
         ]
 
-    def measured(self, points: Iterable[tuple[str, int, int]], title: str = "measure") -> Measurements:
+    def measured(self, points: Iterable[tuple[MeasuredScheme, int, int]], title: str = "measure") -> Measurements:
         """The variance at each (scheme, batch size, bases): a piece of work for each."""
         listed = list(points)
         records: list[Record] = []
@@ -107,12 +107,12 @@ class Study:
         write_atomically(path, to_json(found))
         return decompositions(path)
 
-    def _cost(self, point: tuple[str, int, int]) -> float:
+    def _cost(self, point: tuple[MeasuredScheme, int, int]) -> float:
         scheme, size, _ = point
         dear = {"shared": 1, "flipout": 2, "local_reparam": 2, "independent": 30}[scheme]
         return self.config.repeats_of(scheme, size) * (size + 30) * dear
 
-    def _measure(self, name: str, scheme: str, size: int, bases: int) -> list[dict]:
+    def _measure(self, name: str, scheme: MeasuredScheme, size: int, bases: int) -> list[dict]:
         config = self.config
         with autocast(self.config, self.run.device):
             measured = flipout.variance.measure(

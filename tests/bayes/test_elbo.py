@@ -14,7 +14,7 @@ from flipout import errors
 from flipout.bayes import ELBO, Normal, ScaleMixture, kl, warm_up
 from flipout.bayes.likelihoods import Gaussian
 from flipout.distributions.mean_field import inverse_softplus
-from tests import draws
+from tests import many_draws
 from tests.networks import TiedLM, gradients, mlp
 from tests.statistics import assert_mean, assert_same_distribution, assert_same_mean
 
@@ -113,8 +113,8 @@ def test_the_bound_is_unbiased_over_minibatches() -> None:
             return elbo(X[some], Y[some]).elbo.detach()
 
     batches = torch.randint(12, (8000, 4), generator=torch.Generator().manual_seed(0))
-    made = torch.func.vmap(bound)(draws.seeds(8000), batches)
-    whole = torch.func.vmap(bound)(draws.seeds(8000, 10**6), torch.arange(12).expand(8000, 12))
+    made = torch.func.vmap(bound)(many_draws.seeds(8000), batches)
+    whole = torch.func.vmap(bound)(many_draws.seeds(8000, 10**6), torch.arange(12).expand(8000, 12))
     assert_same_mean(made, whole)
 
 
@@ -140,7 +140,7 @@ def test_the_gradient_vanishes_at_the_best_factorised_posterior() -> None:
             with flipout.hold(model, seed=seed):
                 return torch.func.functional_call(elbo, parameters, (inputs[some], targets[some])).loss
 
-        return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(best, draws.seeds(20_000), batches)
+        return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(best, many_draws.seeds(20_000), batches)
 
     for gradient in gradients(num_data=12).values():
         assert_mean(gradient, 0.0)
@@ -199,10 +199,10 @@ def test_eval_mode_still_draws() -> None:
         return elbo(X, Y).log_likelihood.detach()
 
     elbo.eval()
-    made = torch.func.vmap(term, randomness="different")(draws.seeds(4000))
+    made = torch.func.vmap(term, randomness="different")(many_draws.seeds(4000))
     elbo.train()
     model[1].eval()
-    trained = torch.func.vmap(term, randomness="different")(draws.seeds(4000))
+    trained = torch.func.vmap(term, randomness="different")(many_draws.seeds(4000))
     assert made.var() > 0
     assert_same_distribution(made, trained)
 

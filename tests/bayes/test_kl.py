@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.bayes import Laplace, LogUniform, Normal, Sampled, ScaleMixture, kl, kl_terms
-from tests import draws
+from tests import many_draws
 from tests.networks import Shared, Siamese, TiedLM, convnet, encoder, mlp
 from tests.statistics import assert_mean
 
@@ -234,7 +234,7 @@ def test_monte_carlo_is_unbiased() -> None:
             return torch.func.functional_call(_KL(model), {f"model.{n}": p for n, p in parameters.items()}, ())
 
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    both = torch.func.vmap(torch.func.grad_and_value(estimate), (None, 0))(parameters, draws.seeds(4000))
+    both = torch.func.vmap(torch.func.grad_and_value(estimate), (None, 0))(parameters, many_draws.seeds(4000))
     gradients, values = both
     exact = by_hand(model, td.Normal(0.1, 0.7))
     names = ["weight", "weight_rho"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.bayes import Normal, Prediction, likelihoods, predict, predictive
-from tests import draws
+from tests import many_draws
 from tests.networks import TiedLM, convnet, encoder, mlp
 from tests.statistics import assert_mean
 
@@ -224,7 +224,7 @@ def test_the_variance_is_unbiased_though_samples_of_a_base_are_correlated(sample
 
     spread = 0.25 * X.square().sum(1, keepdim=True)
     theory = (2 * spread**2 + 4 * model.layer(X).square() * spread).sum(1)
-    made, usual = torch.func.vmap(one)(draws.seeds(8000))
+    made, usual = torch.func.vmap(one)(many_draws.seeds(8000))
     assert_mean(made, theory)
     assert (usual.mean(0) < 0.97 * theory).all()
 
@@ -237,7 +237,7 @@ def test_a_linear_map_has_the_mean_and_variance_that_are_known() -> None:
         made = predict(model, X, 24, seed=seed)
         return made.mean, made.epistemic
 
-    mean, variance = torch.func.vmap(one)(draws.seeds(2000))
+    mean, variance = torch.func.vmap(one)(many_draws.seeds(2000))
     assert_mean(mean, model(X))
     assert_mean(variance, 0.25 * X.square().sum(1, keepdim=True).expand(5, 2))
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import flipout
 from flipout.bayes import predict
 from flipout.bayes.moments import Moments
-from tests import draws
+from tests import many_draws
 from tests.bayes.test_predictive import NOISE, Squares, X, bayesian, same
 from tests.statistics import (
     assert_covariance,
@@ -53,7 +53,7 @@ def covered(model: nn.Module, x: Tensor, truth: Tensor, trials: int, samples: in
         naive = made.samples.std(0) / math.sqrt(samples) * 1.65
         return (low <= truth) & (truth <= high), (made.mean - truth).abs() <= naive
 
-    clustered, naive = torch.func.vmap(one)(draws.seeds(trials))
+    clustered, naive = torch.func.vmap(one)(many_draws.seeds(trials))
     return clustered.sum(0).flatten(), naive.sum(0).flatten()
 
 
@@ -115,7 +115,7 @@ def test_every_noise_has_its_mean_and_an_honest_error(noise: Any, joint: bool) -
         low, high = made.interval(0.9)
         return made.mean, made.standard_error.square(), (low <= truth) & (truth <= high)
 
-    mean, squares, inside = torch.func.vmap(one)(draws.seeds(1500))
+    mean, squares, inside = torch.func.vmap(one)(many_draws.seeds(1500))
     assert_mean(mean, truth)
     assert_same_mean(squares, squared_deviations(mean))
     for found in inside.sum(0):

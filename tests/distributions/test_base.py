@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.draws.noise import Stream
-from tests import draws
+from flipout.schemes import SchemeName
+from tests import many_draws
 from tests.statistics import assert_distributed, assert_uncorrelated, assert_variance
 
 
@@ -48,10 +49,10 @@ class LearnedLaplace(flipout.LearnedDistribution):
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
-def test_a_user_defined_distribution(scheme: str) -> None:
+def test_a_user_defined_distribution(scheme: SchemeName) -> None:
     model = flipout.perturb(nn.Linear(5, 4).double(), Laplace(0.3), scheme=scheme)
     x = torch.ones(3, 5, dtype=torch.float64)
-    noise = draws.weights(model, x, draws.seeds(10_000)) - model.weight.detach()
+    noise = many_draws.weights(model, x, many_draws.seeds(10_000)) - model.weight.detach()
     for example in noise.unbind(1):
         assert_distributed(example, stats.laplace(scale=0.3))
         assert_variance(example, 2 * 0.3**2, kurtosis=6)
@@ -68,7 +69,10 @@ def test_a_user_defined_distribution_that_learns() -> None:
         assert gradient is not None
         assert torch.any(gradient != 0)
     alone = flipout.perturb(flipout.freeze(model)[1], LearnedLaplace(), scheme="shared")
-    noise = draws.weights(alone, torch.ones(1, 5, dtype=torch.float64), draws.seeds(10_000)) - linear.weight.detach()
+    noise = (
+        many_draws.weights(alone, torch.ones(1, 5, dtype=torch.float64), many_draws.seeds(10_000))
+        - linear.weight.detach()
+    )
     assert_distributed(noise, stats.laplace(scale=np.exp(-1.0)))
 
 

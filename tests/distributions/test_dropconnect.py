@@ -8,22 +8,23 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import InvalidArgument
-from tests import draws
+from flipout.schemes import SchemeName
+from tests import many_draws
 from tests.statistics import assert_mean, assert_probability, assert_uncorrelated
 
 X = torch.ones(3, 5, dtype=torch.float64)
 CASES = [(0.5, "flipout"), *((p, scheme) for p in (0.1, 0.5, 0.9) for scheme in ("shared", "independent"))]
 
 
-def perturbed_linear(distribution: flipout.Distribution, scheme: str) -> flipout.nn.Linear:
+def perturbed_linear(distribution: flipout.Distribution, scheme: SchemeName) -> flipout.nn.Linear:
     return flipout.nn.Linear(5, 4, distribution=distribution, scheme=scheme, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("p", "scheme"), CASES)
-def test_each_examples_weights_are_dropped_or_scaled(p: float, scheme: str) -> None:
+def test_each_examples_weights_are_dropped_or_scaled(p: float, scheme: SchemeName) -> None:
     layer = perturbed_linear(flipout.DropConnect(p), scheme)
     mean = layer.weight.detach()
-    seen = draws.weights(layer, X, draws.seeds(10_000))
+    seen = many_draws.weights(layer, X, many_draws.seeds(10_000))
     dropped = seen == 0
     torch.testing.assert_close(seen, torch.where(dropped, 0.0, mean / (1 - p)), rtol=1e-14, atol=0)
     for example in range(3):
@@ -34,13 +35,13 @@ def test_each_examples_weights_are_dropped_or_scaled(p: float, scheme: str) -> N
 
 
 @pytest.mark.parametrize(("p", "scheme"), CASES)
-def test_the_parameter_is_the_mean_so_eval_needs_no_rescaling(p: float, scheme: str) -> None:
+def test_the_parameter_is_the_mean_so_eval_needs_no_rescaling(p: float, scheme: SchemeName) -> None:
     layer = perturbed_linear(flipout.DropConnect(p), scheme)
     plain = nn.Linear(5, 4, dtype=torch.float64)
     plain.load_state_dict(layer.state_dict())
     assert torch.equal(layer.eval()(X), plain(X))
     variance = p / (1 - p) * layer.weight.detach().square() @ X[0].square()
-    assert_mean(draws.outputs(layer, X, draws.seeds(10_000)), plain(X), std=variance.sqrt())
+    assert_mean(many_draws.outputs(layer, X, many_draws.seeds(10_000)), plain(X), std=variance.sqrt())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -57,7 +58,7 @@ def test_a_dropped_weight_is_exactly_zero_in_every_dtype(dtype: torch.dtype, p: 
 def test_dropping_nothing_is_the_plain_network() -> None:
     for scheme in ("shared", "flipout", "independent"):
         layer = perturbed_linear(flipout.DropConnect(0.0), scheme)
-        assert torch.equal(draws.weights(layer, X, draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
+        assert torch.equal(many_draws.weights(layer, X, many_draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
         torch.testing.assert_close(layer(X), layer.eval()(X))
 
 
@@ -83,11 +84,11 @@ def test_a_probability_outside_zero_to_one_is_refused(p) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
-def test_rademacher_noise_is_one_bit_per_weight(scheme: str) -> None:
+def test_rademacher_noise_is_one_bit_per_weight(scheme: SchemeName) -> None:
     layer = perturbed_linear(flipout.Rademacher(0.25), scheme)
     with torch.no_grad():
         layer.weight.zero_()
-    seen: Tensor = draws.weights(layer, X, draws.seeds(10_000))
+    seen: Tensor = many_draws.weights(layer, X, many_draws.seeds(10_000))
     assert torch.all(seen.abs() == 0.25)
     for example in range(3):
         positive = seen[:, example] > 0

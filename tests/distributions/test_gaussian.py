@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import InvalidArgument
-from tests import draws
+from flipout.schemes import SchemeName
+from tests import many_draws
 from tests.statistics import assert_distributed, assert_mean, assert_uncorrelated, assert_variance
 
 SCHEMES = ("shared", "flipout", flipout.Flipout(group=2), "independent")
@@ -17,7 +18,7 @@ DRAWS = 10_000
 X = torch.ones(3, 5, dtype=torch.float64)
 
 
-def perturbed_linear(distribution: flipout.Distribution, scheme: str | flipout.Scheme) -> flipout.nn.Linear:
+def perturbed_linear(distribution: flipout.Distribution, scheme: SchemeName | flipout.Scheme) -> flipout.nn.Linear:
     return flipout.nn.Linear(5, 4, distribution=distribution, scheme=scheme, dtype=torch.float64)
 
 
@@ -34,19 +35,21 @@ def assert_gaussian(seen: Tensor, mean: Tensor, std: Tensor) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_each_examples_weights_are_gaussian(scheme: str | flipout.Scheme) -> None:
+def test_each_examples_weights_are_gaussian(scheme: SchemeName | flipout.Scheme) -> None:
     layer = perturbed_linear(flipout.Gaussian(0.3), scheme)
-    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), torch.tensor(0.3))
+    assert_gaussian(many_draws.weights(layer, X, many_draws.seeds(DRAWS)), layer.weight.detach(), torch.tensor(0.3))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_each_examples_weights_are_gaussian_relative_to_the_mean(scheme: str | flipout.Scheme) -> None:
+def test_each_examples_weights_are_gaussian_relative_to_the_mean(scheme: SchemeName | flipout.Scheme) -> None:
     layer = perturbed_linear(flipout.MultiplicativeGaussian(0.7), scheme)
-    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), 0.7 * layer.weight.detach())
+    assert_gaussian(
+        many_draws.weights(layer, X, many_draws.seeds(DRAWS)), layer.weight.detach(), 0.7 * layer.weight.detach()
+    )
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_the_weights_of_one_draw_are_gaussian(scheme: str | flipout.Scheme) -> None:
+def test_the_weights_of_one_draw_are_gaussian(scheme: SchemeName | flipout.Scheme) -> None:
     big = flipout.nn.Conv2d(8, 16, 5, distribution=flipout.Gaussian(0.1), scheme=scheme, dtype=torch.float64)
     with flipout.hold(big, seed=2):
         big(torch.zeros(3, 8, 5, 5, dtype=torch.float64))
@@ -93,18 +96,18 @@ def test_a_name_without_a_std_is_refused_before_anything_changes() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_a_tensor_of_stds(scheme: str | flipout.Scheme) -> None:
+def test_a_tensor_of_stds(scheme: SchemeName | flipout.Scheme) -> None:
     std = torch.linspace(0.1, 2.0, 20).view(4, 5)
     layer = perturbed_linear(flipout.Gaussian(std), scheme)
-    assert_gaussian(draws.weights(layer, X, draws.seeds(DRAWS)), layer.weight.detach(), std.double())
+    assert_gaussian(many_draws.weights(layer, X, many_draws.seeds(DRAWS)), layer.weight.detach(), std.double())
     by_row = perturbed_linear(flipout.Gaussian(std[:, :1]), scheme)
-    assert_gaussian(draws.weights(by_row, X, draws.seeds(DRAWS)), by_row.weight.detach(), std[:, :1].double())
+    assert_gaussian(many_draws.weights(by_row, X, many_draws.seeds(DRAWS)), by_row.weight.detach(), std[:, :1].double())
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "local_reparam"], ids=str)
 @pytest.mark.parametrize("shape", [(3, 4, 5), (3, 1, 1), (4,), (5, 4)], ids=str)
 def test_a_tensor_of_stds_that_does_not_broadcast_to_the_parameter_is_refused(
-    scheme: str | flipout.Scheme, shape: tuple[int, ...]
+    scheme: SchemeName | flipout.Scheme, shape: tuple[int, ...]
 ) -> None:
     with pytest.raises(InvalidArgument, match=r"\(4, 5\)"):
         perturbed_linear(flipout.Gaussian(torch.ones(shape)), scheme)(X)
@@ -137,7 +140,7 @@ def test_without_noise_the_weights_are_the_mean() -> None:
     for distribution in (flipout.Gaussian(0), flipout.MultiplicativeGaussian(0.0), flipout.Rademacher(0.0)):
         layer = perturbed_linear(distribution, "flipout")
         assert torch.equal(layer(X), layer.eval()(X))
-        assert torch.equal(draws.weights(layer, X, draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
+        assert torch.equal(many_draws.weights(layer, X, many_draws.seeds(1))[0], layer.weight.expand(3, 4, 5))
 
 
 @pytest.mark.parametrize(

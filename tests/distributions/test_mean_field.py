@@ -11,13 +11,16 @@ from torch import nn
 import flipout
 from flipout.distributions.mean_field import inverse_softplus
 from flipout.errors import InvalidArgument
-from tests import draws
+from flipout.schemes import SchemeName
+from tests import many_draws
 from tests.statistics import assert_distributed, assert_uncorrelated, assert_variance
 
 X = torch.ones(3, 5, dtype=torch.float64)
 
 
-def perturbed_linear(scheme: str = "flipout", dtype: torch.dtype = torch.float64, **options) -> flipout.nn.Linear:
+def perturbed_linear(
+    scheme: SchemeName = "flipout", dtype: torch.dtype = torch.float64, **options
+) -> flipout.nn.Linear:
     return flipout.nn.Linear(5, 4, distribution=flipout.MeanField(**options), scheme=scheme, dtype=dtype)
 
 
@@ -30,11 +33,11 @@ def spread(layer: nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
-def test_each_examples_weights_are_gaussian_with_the_learned_spread(scheme: str) -> None:
+def test_each_examples_weights_are_gaussian_with_the_learned_spread(scheme: SchemeName) -> None:
     layer = perturbed_linear(scheme)
     with torch.no_grad():
         rho(layer).copy_(torch.linspace(-4, 3, 20).view(4, 5))
-    noise = (draws.weights(layer, X, draws.seeds(10_000)) - layer.weight.detach()) / spread(layer)
+    noise = (many_draws.weights(layer, X, many_draws.seeds(10_000)) - layer.weight.detach()) / spread(layer)
     for example in noise.unbind(1):
         assert_distributed(example, stats.norm())
         assert_variance(example, 1.0, kurtosis=3)
@@ -43,7 +46,7 @@ def test_each_examples_weights_are_gaussian_with_the_learned_spread(scheme: str)
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
-def test_the_spread_learns(scheme: str) -> None:
+def test_the_spread_learns(scheme: SchemeName) -> None:
     """dW/dρ = ε · sigmoid(ρ), with ε from the weights that the example saw."""
     layer = perturbed_linear(scheme)
     with flipout.hold(layer, seed=4):
@@ -85,7 +88,7 @@ def test_the_default_initial_std() -> None:
 @pytest.mark.parametrize("value", [-1e4, 1e4])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent", "local_reparam"])
-def test_the_spread_cannot_overflow(value: float, dtype: torch.dtype, scheme: str) -> None:
+def test_the_spread_cannot_overflow(value: float, dtype: torch.dtype, scheme: SchemeName) -> None:
     layer = perturbed_linear(scheme, dtype)
     with torch.no_grad():
         rho(layer).fill_(value)

@@ -10,6 +10,7 @@ import flipout
 from flipout import errors, es
 from flipout.es.population import seed_of
 from flipout.nn.contexts import in_eval
+from flipout.schemes import SchemeName
 from tests.es.toys import X, strategy
 from tests.networks import TiedLM, convnet, encoder, mlp
 from tests.oracles import weights_of_each
@@ -43,7 +44,7 @@ def leaves(made: Any) -> list[Tensor]:
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
+def test_every_member_is_a_network(name: str, scheme: SchemeName, image: bool) -> None:
     """Against torch's own module with the weights of each member, called with its batch."""
     make, shape = MODELS[name]
     torch.manual_seed(0)
@@ -73,7 +74,9 @@ def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_formed_once_are_those_of_every_call(name: str, scheme: str, image: bool, monkeypatch: Any) -> None:
+def test_weights_formed_once_are_those_of_every_call(
+    name: str, scheme: SchemeName, image: bool, monkeypatch: Any
+) -> None:
     make, shape = MODELS[name]
     torch.manual_seed(0)
     model, noise = make().double(), flipout.Gaussian(0.3)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors, es
 from flipout.nn.contexts import weighted_sums
-from tests import draws
+from tests import many_draws
 from tests.es.toys import Still, X, network, regression, strategy
 from tests.networks import TiedLM, convnet, encoder
 from tests.oracles import weights_of_each
@@ -108,7 +108,7 @@ def estimates(
                 total = total + torch.cat([sums[id(parameter)].flatten() for parameter in model.parameters()])
         return total / (N * STD**2)
 
-    return torch.func.vmap(one, chunk_size=1000)(draws.seeds(generations)).detach()
+    return torch.func.vmap(one, chunk_size=1000)(many_draws.seeds(generations)).detach()
 
 
 def test_the_estimates_of_a_strategy() -> None:
@@ -146,7 +146,7 @@ def test_where_the_fitness_bends_the_mean_of_low_rank_noise_is_no_gradient(schem
             ((_, made),) = weighted_sums(model, model(x).sin().squeeze(1))
         return made.flatten() / (12 * std**2)
 
-    seen = torch.func.vmap(one, chunk_size=1000)(draws.seeds(20_000)).detach().mean(1)
+    seen = torch.func.vmap(one, chunk_size=1000)(many_draws.seeds(20_000)).detach().mean(1)
     t, rank = 16 * std**2, getattr(scheme, "rank", None)
     gradient = math.exp(-t / 2)
     expected = gradient if rank is None else (1 + t / rank) ** -(rank / 2 + 1)

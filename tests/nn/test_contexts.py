@@ -155,7 +155,7 @@ def test_using_refuses_before_it_changes_anything():
     model = flipout.perturb(mlp(), flipout.DropConnect(0.3), scheme="shared")
     with pytest.raises(errors.AsymmetricDistribution, match=r"0\.weight"), flipout.using(model, scheme="flipout"):
         pass
-    with pytest.raises(errors.InvalidArgument, match="scheme='nope'"), flipout.using(model, scheme="nope"):
+    with pytest.raises(errors.InvalidArgument, match="scheme='nope'"), flipout.using(model, scheme="nope"):  # pyright: ignore[reportArgumentType]
         pass
     assert model[0].flipout.scheme == flipout.Shared()
     tied = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import flipout
+from flipout.schemes import SchemeName
 from tests.oracles import Case, Draws, check, draws, equal, offsets, tensor
 
 sizes = st.integers(1, 4)
@@ -73,7 +74,7 @@ def test_antithetic_negates_every_perturbation(scheme: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["shared", "independent"])
-def test_an_antithetic_draw_of_an_asymmetric_distribution_is_refused(scheme: str) -> None:
+def test_an_antithetic_draw_of_an_asymmetric_distribution_is_refused(scheme: SchemeName) -> None:
     layer = flipout.nn.Linear(3, 4, distribution=flipout.DropConnect(0.3), scheme=scheme)
     with pytest.raises(flipout.errors.AsymmetricDistribution), flipout.hold(layer, antithetic=True):
         layer(torch.randn(5, 3))

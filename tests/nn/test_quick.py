@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.nn.quick import Quick
+from flipout.schemes import SchemeName
 from tests.networks import gradients
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -149,7 +150,7 @@ def test_a_layer_called_twice_has_one_draw(model: nn.Sequential) -> None:
 
 @pytest.mark.parametrize("scheme", ["flipout", "shared"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_both_ways_keep_the_same_tensors_in_the_same_order(layer: str, scheme: str) -> None:
+def test_both_ways_keep_the_same_tensors_in_the_same_order(layer: str, scheme: SchemeName) -> None:
     """A checkpoint computes forward in the one way and again in the other, and pairs what they keep by position."""
     make, shape = LAYERS[layer]
     model = flipout.perturb(nn.Sequential(make(), nn.Tanh()), flipout.MeanField(std=0.3), scheme=scheme)
@@ -289,7 +290,7 @@ def test_draws_that_are_remembered_keep_little() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["flipout", "shared"])
-def test_a_layer_by_hand_makes_its_noise_at_once_too(scheme: str) -> None:
+def test_a_layer_by_hand_makes_its_noise_at_once_too(scheme: SchemeName) -> None:
     layer = flipout.nn.Linear(5, 4, distribution=flipout.MeanField(std=0.3), scheme=scheme)
     x = torch.randn(6, 5)
     made = step(layer, x)

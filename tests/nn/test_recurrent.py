@@ -14,6 +14,7 @@ import flipout
 from flipout import errors
 from flipout.backend import using
 from flipout.ops import lstm, recurrent
+from flipout.schemes import SchemeName
 from tests.networks import gradients
 from tests.nn.test_sequences import KINDS, NOISE, SCHEMES, call, states
 from tests.oracles import Case, Draws, check_truth, equal, loop, tensor
@@ -264,7 +265,7 @@ def test_functional_transforms(kind: str, scheme: Any) -> None:
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("wrap", ["ours", "reentrant", "modern"])
 @pytest.mark.parametrize("scheme", ["shared", "flipout"])
-def test_checkpoints(scheme: str, wrap: str, inside: bool) -> None:
+def test_checkpoints(scheme: SchemeName, wrap: str, inside: bool) -> None:
     def checkpoint(f: Any, x: Tensor) -> Any:
         if wrap == "ours":
             return flipout.checkpoint(call, f, x)

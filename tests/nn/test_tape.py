@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.nn import root as roots
+from flipout.schemes import SchemeName
 from tests.networks import Blocks, gradients
 
 # torch's reentrant checkpoint says so of every one that is nested in another.
@@ -45,7 +46,7 @@ TORCHS = [reentrant, modern]
 CHECKPOINTS = [*TORCHS, ours, ours_reentrant]
 
 
-def build(wrap: Callable, scheme="flipout") -> Any:
+def build(wrap: Callable, scheme: SchemeName = "flipout") -> Any:
     torch.manual_seed(1)
     return flipout.perturb(Blocks(wrap), DISTRIBUTION, scheme=scheme, where="*")
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import flipout
+from flipout.schemes import SchemeName
 from tests.oracles import Case, Draws, check, draws, equal, loop, offsets, tensor
 
 WIDTH, HEADS, WORDS = 4, 2, 6
@@ -149,7 +150,7 @@ def test_language_model(batch_first: bool, offset: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
-def test_the_fast_path_keeps_the_noise(scheme: str) -> None:
+def test_the_fast_path_keeps_the_noise(scheme: SchemeName) -> None:
     """In eval mode without gradients torch's transformers would read the means instead of calling the layers."""
     module = nn.TransformerEncoderLayer(WIDTH, HEADS, **options(True, False)).double().eval()
     case = Case(module, (tensor(3, 2, WIDTH),))

@@ -1,4 +1,4 @@
-"""What all ops share."""
+"""Properties of all ops."""
 
 from typing import Any
 
@@ -20,25 +20,25 @@ LAYERS: dict[str, tuple[Any, type, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("scheme", ["flipout", flipout.Flipout(group=3), flipout.LowRank(2)], ids=str)
 @pytest.mark.parametrize("name", LAYERS)
-def test_one_input_for_all_rows_is_multiplied_once(name: str, scheme: Any, monkeypatch) -> None:
-    """An expanded input gives what its copies give, gradients too, and W̄ meets it once (where no group is cut)."""
+def test_an_expanded_input_is_multiplied_by_the_mean_once(name: str, scheme: Any, monkeypatch) -> None:
+    """Outputs and gradients equal those of copied rows, but W̄ is multiplied with a single row."""
     make, op, shape = LAYERS[name]
     layer = flipout.perturb(make().double(), flipout.Gaussian(0.3), scheme=scheme)
-    x, met, apply = tensor(1, *shape, grad=False), [], op.apply
+    x, row_counts, apply = tensor(1, *shape, grad=False), [], op.apply
 
     def counted(self: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if bias is not None:
-            met.append(len(x))
+            row_counts.append(len(x))
         return apply(self, x, weight, bias)
 
     monkeypatch.setattr(op, "apply", counted)
-    made = []
+    results = []
     for rows in (x.expand(6, *shape), x.repeat(6, *[1] * len(shape))):
         with flipout.hold(layer, seed=1):
             y = layer(rows)
-        made.append((y, *torch.autograd.grad(y.square().sum(), list(layer.parameters()))))
-    torch.testing.assert_close(made[0], made[1])
-    assert met == [1, 6]
+        results.append((y, *torch.autograd.grad(y.square().sum(), list(layer.parameters()))))
+    torch.testing.assert_close(results[0], results[1])
+    assert row_counts == [1, 6]
 
 
 SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent", flipout.LowRank(2)]
@@ -47,25 +47,29 @@ SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent", flipout
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_row_of_an_expanded_input_has_its_own_gradient(name: str, scheme: Any) -> None:
-    """Rows that are one in memory are still several examples, with weights of their own: their gradients are those of
-    copies, of a leaf that was expanded as of what a leaf was expanded to, and twice."""
+    """Rows that share memory are still several examples with separate weights, so each has its own gradient.
+
+    First and second derivatives equal those of copied rows, for an expanded leaf and for an expansion of a leaf.
+    """
     make, _, shape = LAYERS[name]
     layer = flipout.perturb(make().double(), flipout.Gaussian(0.3), scheme=scheme)
-    one = tensor(1, *shape)
-    inputs = [one.detach().repeat(6, *[1] * len(shape)), one.detach().expand(6, *shape), one.expand(6, *shape)]
-    made = []
+    row = tensor(1, *shape)
+    inputs = [row.detach().repeat(6, *[1] * len(shape)), row.detach().expand(6, *shape), row.expand(6, *shape)]
+    results = []
     for x in inputs:
         leaf = x if x.requires_grad else x.requires_grad_()
         with flipout.hold(layer, seed=1):
             y = layer(leaf)
         (first,) = torch.autograd.grad(y.sin().sum(), leaf, create_graph=True)
-        made.append((first, *torch.autograd.grad(first.square().sum(), (leaf, *layer.parameters()), allow_unused=True)))
-    for found in made[1:]:
-        torch.testing.assert_close(found, made[0], rtol=0, atol=1e-10)
+        results.append(
+            (first, *torch.autograd.grad(first.square().sum(), (leaf, *layer.parameters()), allow_unused=True))
+        )
+    for found in results[1:]:
+        torch.testing.assert_close(found, results[0], rtol=0, atol=1e-10)
 
 
 def test_an_input_with_a_negative_bit() -> None:
-    """The imaginary part of a conjugate: torch negates it when it is read."""
+    """torch negates the imaginary part of a conjugate lazily, when it is read."""
     layer = flipout.perturb(nn.Linear(4, 3), flipout.Gaussian(0.3))
     x = torch.randn(5, 4, dtype=torch.complex64).conj().imag
     assert x.is_neg()

@@ -1,4 +1,4 @@
-"""ΔW_n = ΔŴ ∘ r_n s_nᵀ: the sign matrix, who shares what, what a new draw changes."""
+"""ΔW_n = ΔŴ ∘ r_n s_nᵀ: the sign matrix, which examples share a base, and what a new draw changes."""
 
 from typing import Any
 
@@ -8,31 +8,31 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import AsymmetricDistribution, InvalidArgument
-from tests import draws
+from tests import many_draws
 from tests.statistics import assert_probability, assert_uncorrelated
 
 NOISE = flipout.Gaussian(0.5)
 
 
 def with_zero_mean(layer: nn.Module) -> nn.Module:
-    """So that the weights are the perturbation, to the last bit."""
+    """Set the means to 0, so that the weights equal the perturbation to the last bit."""
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)
     return layer.double()
 
 
 def ratios(layer: nn.Module, x: Tensor) -> Tensor:
-    """ΔW_n / ΔŴ of each example, where ΔŴ is what `shared` sees in the same draw."""
-    seed = draws.seeds(1, first=3)
-    flipped = draws.weights(layer, x, seed)[0]
+    """Return ΔW_n / ΔŴ for each example. ΔŴ is what the scheme `shared` sees in the same draw."""
+    seed = many_draws.seeds(1, first=3)
+    flipped = many_draws.weights(layer, x, seed)[0]
     with flipout.using(layer, scheme="shared"):
-        base = draws.weights(layer, x, seed)[0]
+        base = many_draws.weights(layer, x, seed)[0]
     assert torch.all(base != 0)
     return flipped / base
 
 
 def assert_rank_one_signs(matrix: Tensor) -> None:
-    """(…, d0, d1) of ±1, each matrix r sᵀ."""
+    """Each matrix of (…, d0, d1) is r sᵀ with entries ±1."""
     assert torch.all(matrix.abs() == 1)
     outer = matrix[..., :, :1] * matrix[..., :1, :] * matrix[..., :1, :1]
     assert torch.equal(matrix, outer)
@@ -51,7 +51,7 @@ def test_the_sign_matrix_of_a_linear_layer_has_rank_one() -> None:
 def test_the_sign_matrix_of_a_convolution_has_rank_one_within_each_group(kind, groups: int) -> None:
     layer = with_zero_mean(kind(8, 12, 3, groups=groups, distribution=NOISE))
     found = ratios(layer, torch.zeros(6, 8, 3, 3, dtype=torch.float64))
-    assert torch.equal(found, found[..., :1, :1].expand_as(found))  # one sign for a whole window
+    assert torch.equal(found, found[..., :1, :1].expand_as(found))  # one sign for all positions of a kernel
     by_group = found[..., 0, 0].unflatten(1, (groups, -1))
     assert_rank_one_signs(by_group)
     if groups > 1:
@@ -87,26 +87,26 @@ def test_a_new_draw_changes_base_and_signs_unless_the_signs_are_reused() -> None
     signs = {}
     for reuse in (False, True):
         layer = with_zero_mean(flipout.nn.Linear(6, 5, distribution=NOISE, scheme=flipout.Flipout(reuse_signs=reuse)))
-        seen = draws.weights(layer, x, draws.seeds(2))
+        seen = many_draws.weights(layer, x, many_draws.seeds(2))
         assert not torch.equal(seen[0].abs(), seen[1].abs())
-        relative = [each[0] * each[1] > 0 for each in seen]  # signs of one example against the other's: ΔŴ cancels
+        relative = [each[0] * each[1] > 0 for each in seen]  # signs of one example relative to the other: ΔŴ cancels
         signs[reuse] = torch.equal(relative[0], relative[1])
     assert signs == {False: False, True: True}
 
 
-def test_parameters_have_noise_and_signs_of_their_own() -> None:
+def test_parameters_have_separate_noise_and_signs() -> None:
     parts = [nn.Linear(3, 3), nn.Linear(3, 3)]
     model = flipout.perturb(with_zero_mean(nn.Sequential(*parts)), NOISE, where="*")
     x = torch.zeros(2, 3, dtype=torch.float64)
 
-    def one(seed: Tensor) -> list[Tensor]:
+    def under(seed: Tensor) -> list[Tensor]:
         with flipout.hold(model, seed=seed):
             model(x)
             return [flipout.example_weights(part)[name].flatten(1) for part in parts for name in ("weight", "bias")]
 
-    seen = torch.func.vmap(one)(draws.seeds(4000))
+    seen = torch.func.vmap(under)(many_draws.seeds(4000))
     sizes = [each[:, 0].abs() for each in seen]
-    flips = [each.prod(1).sign() for each in seen]  # signs of one example against the other's: ΔŴ cancels
+    flips = [each.prod(1).sign() for each in seen]  # signs of one example relative to the other: ΔŴ cancels
     for i in range(4):
         for j in range(i):
             assert_uncorrelated(sizes[i], sizes[j])
@@ -116,9 +116,9 @@ def test_parameters_have_noise_and_signs_of_their_own() -> None:
 def test_another_sign_seed_keeps_the_base() -> None:
     layer = with_zero_mean(flipout.nn.Linear(6, 5, distribution=NOISE))
     x = torch.zeros(2, 6, dtype=torch.float64)
-    made = [draws.weights(layer, x, draws.seeds(1), sign_seed=seed) for seed in (1, 2)]
-    assert torch.equal(made[0].abs(), made[1].abs())
-    assert not torch.equal(made[0], made[1])
+    seen = [many_draws.weights(layer, x, many_draws.seeds(1), sign_seed=seed) for seed in (1, 2)]
+    assert torch.equal(seen[0].abs(), seen[1].abs())
+    assert not torch.equal(seen[0], seen[1])
 
 
 def test_antithetic_draws_average_to_the_mean() -> None:
@@ -138,24 +138,24 @@ def test_antithetic_draws_average_to_the_mean() -> None:
         assert not torch.allclose(both[0], both[1])
 
 
-def test_groups_share_a_base_and_no_one_else_does() -> None:
+def test_only_examples_of_one_group_share_a_base() -> None:
     layer = with_zero_mean(flipout.nn.Linear(4, 3, distribution=NOISE, scheme=flipout.Flipout(group=2)))
-    seen = draws.weights(layer, torch.zeros(5, 4, dtype=torch.float64), draws.seeds(3000)).flatten(2)
+    seen = many_draws.weights(layer, torch.zeros(5, 4, dtype=torch.float64), many_draws.seeds(3000)).flatten(2)
     size = seen.abs()
     assert torch.equal(size[:, 0], size[:, 1])
     assert torch.equal(size[:, 2], size[:, 3])
-    for one, other in ((0, 2), (0, 4), (2, 4)):
-        assert_uncorrelated(size[:, one], size[:, other])
-    for one, other in ((0, 1), (0, 2), (2, 3)):
-        assert_uncorrelated(seen[:, one], seen[:, other])
+    for a, b in ((0, 2), (0, 4), (2, 4)):
+        assert_uncorrelated(size[:, a], size[:, b])
+    for a, b in ((0, 1), (0, 2), (2, 3)):
+        assert_uncorrelated(seen[:, a], seen[:, b])
 
 
-def test_groups_of_one_have_the_bases_of_independent() -> None:
+def test_groups_of_one_use_the_bases_of_independent() -> None:
     layer = with_zero_mean(flipout.nn.Linear(4, 3, distribution=NOISE, scheme=flipout.Flipout(group=1)))
     x = torch.zeros(5, 4, dtype=torch.float64)
-    flipped = draws.weights(layer, x, draws.seeds(10))
+    flipped = many_draws.weights(layer, x, many_draws.seeds(10))
     with flipout.using(layer, scheme="independent"):
-        assert torch.equal(flipped.abs(), draws.weights(layer, x, draws.seeds(10)).abs())
+        assert torch.equal(flipped.abs(), many_draws.weights(layer, x, many_draws.seeds(10)).abs())
 
 
 @pytest.mark.parametrize("p", [0.1, 0.49, 0.9])
@@ -172,14 +172,14 @@ def test_an_asymmetric_distribution_is_refused(p: float) -> None:
 
 
 @pytest.mark.parametrize("group", [0, -1, 2.5, "2"])
-def test_a_group_that_is_no_number_of_examples_is_refused(group) -> None:
+def test_a_bad_group_is_refused(group) -> None:
     with pytest.raises(InvalidArgument, match="group"):
         flipout.Flipout(group=group)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_many_pieces_of_a_batch_do_not_round_the_sum_of_their_gradients(dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred pieces, each with gradients of one sign: a running sum in half precision would lose the last ones."""
+def test_gradients_of_many_pieces_are_summed_without_rounding_each_time(dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred pieces with gradients of one sign: a running sum in half precision would lose the last ones."""
     x = torch.rand(100, 256, 64).to(dtype).requires_grad_()
     grad = torch.full((100, 256, 2), 0.01, dtype=dtype)
     errors = []
@@ -190,11 +190,11 @@ def test_many_pieces_of_a_batch_do_not_round_the_sum_of_their_gradients(dtype, m
         assert layer.weight.grad is not None
         truth = (grad.float().flatten(0, 1).T @ x.detach().float().flatten(0, 1)).double()
         errors.append(float((layer.weight.grad.double() - truth).norm() / truth.norm()))
-    whole, pieces = errors
-    assert pieces < 2 * whole + 1e-6
+    one_piece, many_pieces = errors
+    assert many_pieces < 2 * one_piece + 1e-6
 
 
-def test_backward_inside_of_autocast_equals_backward_outside() -> None:
+def test_backward_inside_autocast_equals_backward_outside() -> None:
     layer = flipout.nn.Linear(8, 6, distribution=NOISE)
     x = torch.randn(5, 8, requires_grad=True)
     gradients = []
@@ -203,7 +203,7 @@ def test_backward_inside_of_autocast_equals_backward_outside() -> None:
             y = layer(x)
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             gradients.append(torch.autograd.grad(y.square().sum(), [x, layer.weight]))
-    torch.testing.assert_close(*gradients, rtol=0.02, atol=0.05)  # the square itself is under autocast
+    torch.testing.assert_close(*gradients, rtol=0.02, atol=0.05)  # autocast applies to the square itself
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
@@ -218,28 +218,27 @@ def test_no_features(fan_in: int, fan_out: int) -> None:
     assert x.grad.shape == x.shape
 
 
-def test_a_sign_seed_is_heard_where_signs_are_reused() -> None:
+def test_a_sign_seed_overrides_reused_signs() -> None:
     layer = flipout.nn.Linear(8, 6, distribution=NOISE, scheme=flipout.Flipout(reuse_signs=True))
-    made = []
+    outputs = []
     for sign_seed in (None, 1, 1, 2):
         with flipout.hold(layer, seed=5, sign_seed=sign_seed):
-            made.append(layer(torch.ones(4, 8)))
-    assert torch.equal(made[1], made[2])
-    assert not torch.equal(made[0], made[1])
-    assert not torch.equal(made[1], made[3])
+            outputs.append(layer(torch.ones(4, 8)))
+    assert torch.equal(outputs[1], outputs[2])
+    assert not torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[1], outputs[3])
 
 
-@pytest.mark.parametrize("room", [2**20, 4 * 2 * 24, 4 * 24, 0], ids=["all", "two", "one", "none"])
+@pytest.mark.parametrize("cache", [2**20, 4 * 2 * 24, 4 * 24, 0], ids=["all", "two", "one", "none"])
 @pytest.mark.parametrize(
     "fields", [{}, {"group": 3}, {"group": 3, "first": 2}, {"group": 2, "antithetic": True}], ids=str
 )
 @pytest.mark.parametrize("layout", ["tokens", "rows", "one batch", "turned"])
 def test_weights_that_many_rows_share_may_be_formed(
-    layout: str, fields: dict[str, Any], room: int, monkeypatch: pytest.MonkeyPatch
+    layout: str, fields: dict[str, Any], cache: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With rows enough for that, any number of examples at a time and across groups, the outputs and gradients are
-    those of each example's own weights."""
-    monkeypatch.setattr("flipout.schemes.spec._CACHED", room)
+    """Outputs and gradients equal those of each example's own weights, for any number of examples at a time."""
+    monkeypatch.setattr("flipout.schemes.spec._CACHED", cache)
     layer = flipout.nn.Linear(6, 4, distribution=flipout.MeanField(std=0.5), where="*").double()
     x = torch.randn(9, 33, 6, dtype=torch.float64)
     if layout == "one batch":
@@ -251,18 +250,18 @@ def test_weights_that_many_rows_share_may_be_formed(
     with flipout.hold(layer, seed=5, rows=rows, **fields):
         y = layer(x.flatten(0, 1) if layout == "rows" else x).view_as(x[..., :4])
         with torch.no_grad():
-            without = layer(x.flatten(0, 1) if layout == "rows" else x).view_as(y)
-        made = flipout.example_weights(layer)
-        expected = torch.einsum("nti,noi->nto", x, made["weight"]) + made["bias"].unsqueeze(1)
+            without_grad = layer(x.flatten(0, 1) if layout == "rows" else x).view_as(y)
+        weights = flipout.example_weights(layer)
+        expected = torch.einsum("nti,noi->nto", x, weights["weight"]) + weights["bias"].unsqueeze(1)
     torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(without, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(without_grad, expected, rtol=1e-12, atol=1e-12)
     leaves = [x, *layer.parameters()]
     found, wanted = (torch.autograd.grad(z.square().sum(), leaves, retain_graph=True) for z in (y, expected))
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_half_precision_forms_no_weights() -> None:
-    """ΔŴ of 2⁻¹² of the mean would be rounded away."""
+    """ΔŴ is 2⁻¹² of the mean and would be rounded away."""
     layer = flipout.nn.Linear(6, 4, bias=False, distribution=flipout.Gaussian(2.0**-12)).to(torch.bfloat16)
     nn.init.ones_(layer.weight)
     x = torch.tensor([1.0, -1.0] * 3).bfloat16().expand(3, 64, 6)

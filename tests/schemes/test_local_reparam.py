@@ -1,4 +1,4 @@
-"""It has no per-example weights, so its oracle is its moments; and its refusals."""
+"""Local reparameterisation: the moments of its outputs, since it has no per-example weights, and its refusals."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import NoExampleWeights, NotGaussian, SampledPerPosition, WeightReused
-from tests import draws
+from tests import many_draws
 from tests.statistics import assert_covariance, assert_distributed, assert_mean, assert_variance
 
 LRT = "local_reparam"
@@ -15,64 +15,66 @@ X = torch.tensor([[1.0, 2.0, -1.0], [0.5, 0.0, 3.0], [0.0, 0.0, 0.0]], dtype=tor
 STD = torch.tensor([[0.5, 1.0, 0.25], [0.1, 0.0, 2.0]], dtype=torch.float64)
 
 
-def layer(distribution: flipout.Distribution, where: str = "weight") -> flipout.nn.Linear:
+def perturbed_linear(distribution: flipout.Distribution, where: str = "weight") -> flipout.nn.Linear:
     return flipout.nn.Linear(3, 2, distribution=distribution, scheme=LRT, where=where, dtype=torch.float64)
 
 
-def moments(made: nn.Module, x: Tensor, covariance: Tensor) -> Tensor:
-    """The mean is the plain output, the covariance is diagonal over examples and outputs."""
-    y = draws.outputs(made, x, draws.seeds(20_000))
-    assert_mean(y, made.eval()(x))
+def assert_moments(layer: nn.Module, x: Tensor, covariance: Tensor) -> Tensor:
+    """The mean is the plain output, and the covariance is diagonal over examples and outputs."""
+    y = many_draws.outputs(layer, x, many_draws.seeds(20_000))
+    assert_mean(y, layer.eval()(x))
     assert_covariance(y.flatten(1), torch.diag(covariance.flatten().detach()))
     return y
 
 
 def test_mean_and_covariance_are_exact() -> None:
-    y = moments(layer(flipout.Gaussian(STD)), X, X.square() @ STD.square().T)
+    y = assert_moments(perturbed_linear(flipout.Gaussian(STD)), X, X.square() @ STD.square().T)
     assert_distributed((y[:, 0, 1] - y[:, 0, 1].mean()) / y[:, 0, 1].std(), stats.norm())
 
 
 def test_mean_and_covariance_of_multiplicative_and_learned_noise() -> None:
-    made = layer(flipout.MultiplicativeGaussian(0.7))
-    moments(made, X, X.square() @ (0.7 * made.weight).square().T)
-    made = layer(flipout.MeanField(std=0.3))
-    moments(made, X, X.square() @ torch.full((3, 2), 0.09, dtype=torch.float64))
+    layer = perturbed_linear(flipout.MultiplicativeGaussian(0.7))
+    assert_moments(layer, X, X.square() @ (0.7 * layer.weight).square().T)
+    layer = perturbed_linear(flipout.MeanField(std=0.3))
+    assert_moments(layer, X, X.square() @ torch.full((3, 2), 0.09, dtype=torch.float64))
 
 
 def test_a_perturbed_bias_adds_its_own_variance() -> None:
-    moments(layer(flipout.Gaussian(0.5), "*"), X, 0.25 * (X.square().sum(1, keepdim=True) + 1).expand(3, 2))
+    assert_moments(
+        perturbed_linear(flipout.Gaussian(0.5), "*"), X, 0.25 * (X.square().sum(1, keepdim=True) + 1).expand(3, 2)
+    )
 
 
-def test_positions_are_sampled_separately_where_that_is_asked_for() -> None:
-    made = flipout.nn.Conv1d(
+def test_positions_are_sampled_separately_if_allowed() -> None:
+    layer = flipout.nn.Conv1d(
         2, 2, 2, distribution=flipout.Gaussian(0.5), scheme=flipout.LocalReparam(per_position=True), dtype=torch.float64
     )
     x = torch.randn(2, 2, 3, dtype=torch.float64)
     energy = nn.functional.conv1d(x.square(), torch.ones(2, 2, 2, dtype=torch.float64))
-    moments(made, x, 0.25 * energy)
+    assert_moments(layer, x, 0.25 * energy)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("std", [1e-4, 1e-2, 300.0])
 def test_the_variance_is_neither_lost_nor_infinite_in_low_precision(dtype: torch.dtype, std: float) -> None:
-    """std² leaves float16 below 2.4e-4 and above 256 while std itself is well inside. The mean is 0."""
-    made = flipout.nn.Linear(4, 4000, bias=False, distribution=flipout.Gaussian(std), scheme=LRT, dtype=dtype)
-    nn.init.zeros_(made.weight)
-    with flipout.hold(made, seed=0):
-        y = made(torch.ones(1, 4, dtype=dtype))
+    """In float16, std² underflows for std < 2.4e-4 and overflows for std > 256, while std is in range."""
+    layer = flipout.nn.Linear(4, 4000, bias=False, distribution=flipout.Gaussian(std), scheme=LRT, dtype=dtype)
+    nn.init.zeros_(layer.weight)
+    with flipout.hold(layer, seed=0):
+        y = layer(torch.ones(1, 4, dtype=dtype))
     assert_variance(y.flatten().double() / (2 * std), 1.0, kurtosis=3)
 
 
 @pytest.mark.parametrize("distribution", [flipout.Gaussian(STD), flipout.Gaussian(0.0), flipout.MeanField()], ids=repr)
-def test_the_gradient_is_safe_where_the_variance_is_zero(distribution: flipout.Distribution) -> None:
-    made = layer(distribution)
+def test_the_gradient_is_finite_where_the_variance_is_zero(distribution: flipout.Distribution) -> None:
+    layer = perturbed_linear(distribution)
     x = X.clone().requires_grad_()
-    y = made(x)
+    y = layer(x)
     y.square().sum().backward()
-    for tensor in (x, *made.parameters()):
+    for tensor in (x, *layer.parameters()):
         assert tensor.grad is not None
         assert bool(tensor.grad.isfinite().all())
-    assert torch.equal(y[2], made.eval()(x)[2])
+    assert torch.equal(y[2], layer.eval()(x)[2])
 
 
 @pytest.mark.parametrize("distribution", [flipout.DropConnect(0.5), flipout.Rademacher(0.1)], ids=repr)
@@ -127,21 +129,21 @@ def test_several_uses_of_a_weight_by_one_example_are_refused() -> None:
         embedding(torch.tensor([[0, 1]]))
 
 
-def test_there_are_no_weights_to_return() -> None:
-    made = layer(flipout.Gaussian(0.1))
-    with flipout.hold(made, seed=0):
-        made(X)
+def test_example_weights_are_refused() -> None:
+    layer = perturbed_linear(flipout.Gaussian(0.1))
+    with flipout.hold(layer, seed=0):
+        layer(X)
         with pytest.raises(NoExampleWeights, match="using"):
-            flipout.example_weights(made)
+            flipout.example_weights(layer)
 
 
 def test_antithetic_draws_average_to_the_mean() -> None:
-    made = layer(flipout.Gaussian(0.5), "*")
+    layer = perturbed_linear(flipout.Gaussian(0.5), "*")
     both = []
     for antithetic in (False, True):
-        with flipout.hold(made, seed=1, antithetic=antithetic):
-            both.append(made(X))
-    torch.testing.assert_close(both[0] + both[1], 2 * made.eval()(X))
+        with flipout.hold(layer, seed=1, antithetic=antithetic):
+            both.append(layer(X))
+    torch.testing.assert_close(both[0] + both[1], 2 * layer.eval()(X))
 
 
 def test_a_layer_called_twice_in_one_forward_pass_is_refused() -> None:

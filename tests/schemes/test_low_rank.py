@@ -1,4 +1,4 @@
-"""Low-rank noise: every operation sees the weights that `example_weights` shows, and these have the right moments."""
+"""Low-rank noise: every op sees the weights that `example_weights` shows, and these have the right moments."""
 
 import copy
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from tests import draws, oracles
+from tests import many_draws, oracles
 from tests.networks import TiedLM
 from tests.oracles import Case, Draws, tensor
 from tests.statistics import assert_covariance, assert_mean, assert_uncorrelated, assert_variance
@@ -17,7 +17,7 @@ from tests.statistics import assert_covariance, assert_mean, assert_uncorrelated
 X = torch.randn(2, 3, dtype=torch.float64)
 
 
-def layer(rank: int) -> flipout.nn.Linear:
+def perturbed_linear(rank: int) -> flipout.nn.Linear:
     scheme = flipout.LowRank(rank)
     return flipout.nn.Linear(3, 2, distribution=flipout.Gaussian(0.5), scheme=scheme, where="*", dtype=torch.float64)
 
@@ -46,19 +46,19 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_per_example_loop(name: str, rank: int) -> None:
     case = CASES[name]
-    made = flipout.perturb(
+    layer = flipout.perturb(
         copy.deepcopy(case.module).double(), flipout.Gaussian(0.3), scheme=flipout.LowRank(rank), where=case.where
     )
     for draw in (Draws(), Draws(first=130, rows=2, antithetic=True), Draws(group=3, cut=0.3)):
-        oracles.check_truth(case, made, draw)
-        oracles.check_chunks(case, made, draw)
+        oracles.check_truth(case, layer, draw)
+        oracles.check_chunks(case, layer, draw)
 
 
 @pytest.mark.parametrize("rank", [1, 4])
 def test_moments(rank: int) -> None:
-    """Mean 0, covariance σ² I in an example, 0 between two; the kurtosis of a sum of products is 3 + 6 / rank."""
-    made = layer(rank)
-    seen = draws.weights(made, X, draws.seeds(20_000)) - made.weight.detach()
+    """Mean 0, covariance σ² I within an example and 0 between two, and kurtosis 3 + 6 / rank."""
+    layer = perturbed_linear(rank)
+    seen = many_draws.weights(layer, X, many_draws.seeds(20_000)) - layer.weight.detach()
     assert_mean(seen, 0.0, std=0.5)
     assert_covariance(seen[:, 0].flatten(1), 0.25 * torch.eye(6))
     assert_uncorrelated(seen[:, 0].flatten(1), seen[:, 1].flatten(1))
@@ -66,28 +66,28 @@ def test_moments(rank: int) -> None:
     assert_mean((seen / 0.5) ** 4, 3 + 6 / rank)
 
 
-def test_the_rank_is_that() -> None:
-    made = flipout.nn.Linear(8, 9, distribution=flipout.Gaussian(0.5), scheme=flipout.LowRank(2), dtype=torch.float64)
-    with flipout.hold(made, seed=3):
-        made(torch.randn(4, 8, dtype=torch.float64))
-        seen = flipout.example_weights(made)["weight"] - made.weight
+def test_the_perturbation_has_the_rank() -> None:
+    layer = flipout.nn.Linear(8, 9, distribution=flipout.Gaussian(0.5), scheme=flipout.LowRank(2), dtype=torch.float64)
+    with flipout.hold(layer, seed=3):
+        layer(torch.randn(4, 8, dtype=torch.float64))
+        seen = flipout.example_weights(layer)["weight"] - layer.weight
     assert torch.linalg.matrix_rank(seen).tolist() == [2] * 4
 
 
 @pytest.mark.parametrize(
     "noise", [flipout.MultiplicativeGaussian(0.1), flipout.MeanField(), flipout.Gaussian(torch.ones(2, 3))], ids=repr
 )
-def test_one_standard_deviation_for_the_whole_parameter(noise: flipout.Distribution) -> None:
+def test_noise_without_one_standard_deviation_is_refused(noise: flipout.Distribution) -> None:
     with pytest.raises(errors.NotLowRank, match="low-rank noise can never serve"):
         flipout.perturb(nn.Linear(3, 2), noise, scheme="low_rank")
 
 
 @pytest.mark.parametrize("rank", [0, -1, 1.5, True])
-def test_bad_rank(rank: Any) -> None:
+def test_a_bad_rank_is_refused(rank: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"LowRank\(rank=.*\): expected a whole number ≥ 1"):
         flipout.LowRank(rank)
 
 
 def test_an_empty_batch() -> None:
     empty: Tensor = torch.empty(0, 3, dtype=torch.float64)
-    assert layer(1)(empty).shape == (0, 2)
+    assert perturbed_linear(1)(empty).shape == (0, 2)

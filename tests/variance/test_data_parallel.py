@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import flipout
+from flipout.schemes import SchemeName
 from tests.ranks import leave
 from tests.scaling.torchrun import joined, launch, results
 from tests.statistics import assert_mean, assert_same_mean, squared_deviations
@@ -24,10 +25,10 @@ from tests.variance import regression
 RANKS, EACH = 3, 24
 SIZE = RANKS * EACH
 STEPS, COPIES = 20, 256  # each step draws COPIES independent gradients
-SCHEMES = ["flipout", "shared"]
+SCHEMES: list[SchemeName] = ["flipout", "shared"]
 
 
-def build(scheme: str, share_base: bool) -> nn.Module:
+def build(scheme: SchemeName, share_base: bool) -> nn.Module:
     """Build COPIES of the regression. The groups of a convolution have separate inputs, noise and signs."""
     layer = nn.Conv1d(3 * COPIES, COPIES, 1, groups=COPIES, bias=False).double()
     with torch.no_grad():
@@ -74,13 +75,13 @@ def squares(gradients: Tensor) -> Tensor:
     return torch.from_numpy(squared_deviations(gradients)).mean(1)
 
 
-def predicted(scheme: str, share_base: bool) -> float:
+def predicted(scheme: SchemeName, share_base: bool) -> float:
     return regression.variance(scheme, SIZE) if share_base else regression.variance(scheme, EACH) / RANKS
 
 
 @pytest.mark.parametrize("share_base", [False, True])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_averaged_gradient_has_the_predicted_variance(ranks, scheme: str, share_base: bool) -> None:
+def test_the_averaged_gradient_has_the_predicted_variance(ranks, scheme: SchemeName, share_base: bool) -> None:
     found = squares(ranks[0][scheme, share_base])
     assert_mean(found, predicted(scheme, share_base))
     error = float(found.std()) / len(found) ** 0.5
@@ -88,14 +89,14 @@ def test_the_averaged_gradient_has_the_predicted_variance(ranks, scheme: str, sh
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_independent_bases_have_the_variance_of_the_appendix(scheme: str) -> None:
+def test_independent_bases_have_the_variance_of_the_appendix(scheme: SchemeName) -> None:
     known = regression.truth()
     covariance = {"flipout": known["gamma"], "shared": known["beta"] + known["gamma"]}[scheme]
     assert predicted(scheme, False) == pytest.approx(known["alpha"] / SIZE + (EACH - 1) / SIZE * covariance)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_shared_base_has_the_variance_of_one_process(ranks, scheme: str) -> None:
+def test_a_shared_base_has_the_variance_of_one_process(ranks, scheme: SchemeName) -> None:
     model = build(scheme, True)
     torch.manual_seed(8)
     alone = draws(model, SIZE, torch.Generator().manual_seed(RANKS))

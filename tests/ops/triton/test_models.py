@@ -10,6 +10,7 @@ import flipout
 from flipout.backend import Backend, using
 from flipout.distributions.base import standard
 from flipout.draws.noise import Stream
+from flipout.schemes import SchemeName
 from tests.networks import TiedLM, convnet, encoder, gradients, mlp
 from tests.ops.triton.kernels import DEVICE, MARKS
 
@@ -46,7 +47,7 @@ def assert_agrees(model: nn.Module, x: Tensor, **fields) -> None:
     [*((name, "flipout") for name in CASES), *(("mlp", scheme) for scheme in ("shared", "independent", GROUPED))],
     ids=str,
 )
-def test_outputs_and_gradients_agree(name: str, scheme: str | flipout.Scheme) -> None:
+def test_outputs_and_gradients_agree(name: str, scheme: SchemeName | flipout.Scheme) -> None:
     make, inputs = CASES[name]
     where = "*.weight" if name == "tied" else None
     assert_agrees(flipout.perturb(make().double(), flipout.MeanField(std=0.1), scheme=scheme, where=where), inputs())
@@ -115,7 +116,7 @@ class SignNoise(ClampedNoise):
 
 @pytest.mark.parametrize("kind", [ClampedNoise, SignNoise])
 @pytest.mark.parametrize("scheme", ["flipout", "shared"])
-def test_a_learned_spread_whose_noise_no_kernel_makes(scheme: str, kind: type[flipout.MeanField]) -> None:
+def test_a_learned_spread_whose_noise_no_kernel_makes(scheme: SchemeName, kind: type[flipout.MeanField]) -> None:
     torch.manual_seed(0)
     model = flipout.perturb(mlp(), kind(std=0.5), scheme=scheme).to(DEVICE)
     x = torch.randn(5, 4, device=DEVICE)

@@ -9,8 +9,8 @@ from torch import Tensor
 from flipout.backend import using
 from flipout.draws.signs import signs
 from flipout.perturbation import Part, Signs
+from tests.draws.test_signs import KEY
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
-from tests.test_draws import KEY
 
 pytestmark = MARKS
 DTYPES = tuple(CLOSE)

@@ -1,4 +1,4 @@
-"""Σ_n F_n ΔW_n, made without any member's weights, is the explicit sum over them."""
+"""Σ_n F_n ΔW_n, computed without the weights of any member, equals the explicit sum."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ import flipout
 from flipout.errors import NoPopulation
 from flipout.nn.contexts import weighted_sums
 from flipout.perturbation import Perturbation
-from flipout.schemes import independent, low_rank, sums
+from flipout.schemes import SchemeName, independent, low_rank, sums
 from tests.networks import TiedLM, convnet, encoder
 from tests.oracles import weights_of_each
 
@@ -58,12 +58,12 @@ def check(model: nn.Module, x: Tensor, coefficients: Tensor, **fields: Any) -> N
     with flipout.hold(model, seed=7, **fields), torch.no_grad():
         model(x)
         pairs = list(weighted_sums(model, coefficients))
-        made = {id(parameter): total for parameter, total in pairs}
-        assert len(pairs) == len(made) == len(list(model.parameters()))
+        totals = {id(parameter): total for parameter, total in pairs}
+        assert len(pairs) == len(totals) == len(list(model.parameters()))
         for name, weights in weights_of_each(model).items():
             parameter = model.get_parameter(name)
             expected = torch.tensordot(coefficients, weights - parameter, 1)
-            torch.testing.assert_close(made[id(parameter)], expected, rtol=1e-9, atol=1e-11, msg=name)
+            torch.testing.assert_close(totals[id(parameter)], expected, rtol=1e-9, atol=1e-11, msg=name)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -79,48 +79,48 @@ def test_the_sum_over_members(name: str, scheme: flipout.Scheme) -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_the_sum_over_members_of_drawn_shapes(data: Any) -> None:
-    """Also where only a few numbers may be made at a time: parts of one group, or several groups."""
+    """Also if memory limits a chunk to a part of a group, or to a few groups."""
     ints = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
     groups = ints(1, 3)
     kind = data.draw(st.sampled_from([nn.Conv1d, nn.ConvTranspose1d]))
     conv = kind(groups * ints(1, 3), groups * ints(1, 3), ints(1, 3), groups=groups).double()
     scheme = data.draw(st.sampled_from(SCHEMES))
     model = flipout.perturb(conv, flipout.Gaussian(0.5), scheme=scheme, where="*")
-    n, room = ints(1, 9), data.draw(st.sampled_from([1, 20, 100, 10**6]))
+    n, limit = ints(1, 9), data.draw(st.sampled_from([1, 20, 100, 10**6]))
     group = data.draw(st.sampled_from([None, 1, 2, 4]))
     with pytest.MonkeyPatch.context() as patch:
         for module in (sums, independent, low_rank):
-            patch.setattr(module, "numbers_per_chunk", lambda tensor: room)
+            patch.setattr(module, "numbers_per_chunk", lambda tensor: limit)
         check(model, image(n, conv.in_channels, 5), image(n), first=ints(0, 5), group=group, antithetic=ints(0, 1) == 1)
 
 
-def test_half_precision_is_summed_in_single() -> None:
+def test_half_precision_is_summed_in_single_precision() -> None:
     model = flipout.nn.Linear(8, 4, distribution=flipout.Gaussian(0.1), dtype=torch.bfloat16)
     with flipout.hold(model, seed=1, group=2), torch.no_grad():
         model(torch.randn(64, 8).bfloat16())
-        ((_, made),) = weighted_sums(model, torch.ones(64))
+        ((_, total),) = weighted_sums(model, torch.ones(64))
         deltas = flipout.example_weights(model)["weight"].double() - model.weight.double()
-    assert made.dtype == torch.float32
-    torch.testing.assert_close(made.double(), deltas.sum(0), rtol=0.02, atol=0.02)
+    assert total.dtype == torch.float32
+    torch.testing.assert_close(total.double(), deltas.sum(0), rtol=0.02, atol=0.02)
 
 
 def test_memory_does_not_grow_with_the_population(monkeypatch) -> None:
-    """At most 10,000 numbers of noise are made at a time, and each once."""
-    seen: list[int] = []
+    """At most 10,000 numbers of noise are drawn at a time, and each only once."""
+    drawn: list[int] = []
     model = flipout.nn.Linear(20, 30, bias=False, distribution=flipout.Gaussian(0.1))
     deltas = Perturbation.deltas
-    monkeypatch.setattr(Perturbation, "deltas", lambda p, f, c: seen.append(c * 600) or deltas(p, f, c))
+    monkeypatch.setattr(Perturbation, "deltas", lambda p, f, c: drawn.append(c * 600) or deltas(p, f, c))
     for module in (sums, independent, low_rank):
         monkeypatch.setattr(module, "numbers_per_chunk", lambda tensor: 10_000)
     for scheme in ("flipout", "independent"):
         with flipout.using(model, scheme=scheme), flipout.hold(model, seed=1, group=4):
             list(weighted_sums(model, torch.ones(1000)))
-    assert max(seen) <= 10_000
-    assert sum(seen) == 600 * (250 + 1000)
+    assert max(drawn) <= 10_000
+    assert sum(drawn) == 600 * (250 + 1000)
 
 
 @pytest.mark.parametrize("scheme", ["shared", "local_reparam"])
-def test_refused(scheme: str) -> None:
+def test_schemes_without_separate_perturbations_are_refused(scheme: SchemeName) -> None:
     model = flipout.nn.Linear(3, 2, distribution=flipout.Gaussian(0.1), scheme=scheme)
     with flipout.hold(model):
         model(torch.randn(4, 3))
@@ -128,5 +128,5 @@ def test_refused(scheme: str) -> None:
             list(weighted_sums(model, torch.ones(4)))
 
 
-def test_room_is_larger_beside_a_cpu() -> None:
+def test_chunks_are_smaller_on_a_cpu() -> None:
     assert sums.numbers_per_chunk(torch.empty(0)) < sums.numbers_per_chunk(torch.empty(0, device="meta"))
