@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .distributions.base import Distribution, Scaled, sample
 from .draw import Draw
+from .draws.at_once import AtOnce
 from .draws.bits import transformed
 from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from .draws.signs import sign_at, signs
@@ -35,10 +36,29 @@ class Signs:
     count: int
     antithetic: bool
     part: "Part | None" = None
+    made: AtOnce | None = field(default=None, compare=False)  # may hold these signs; `seed` is then its own
 
     def over(self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype) -> list[Tensor]:
         """(count, features) of ±1 for each (dimension, features)."""
-        return next(self.runs(dims, seed, dtype, self.count))
+        ready = None if self.made is None else [self._ready(dim, features, dtype) for dim, features in dims]
+        if ready is None or any(signs is None for signs in ready):
+            return next(self.runs(dims, seed, dtype, self.count))
+        return ready  # pyright: ignore[reportReturnType]
+
+    def _ready(self, dim: int, features: int, dtype: torch.dtype) -> Tensor | None:
+        """Return the signs over one dimension if they were made at once."""
+        assert self.made is not None
+        signs, start = self.made.signs.get((self.key, dim)), self.first - self.made.first
+        part = self.part if dim == 0 else None
+        whole = part.whole if part else features
+        if signs is None or signs.dtype != dtype or signs.shape[1] != whole:
+            return None
+        if start < 0 or start + self.count > signs.shape[0]:
+            return None
+        signs = signs.narrow(0, start, self.count)
+        if part:
+            signs = signs.narrow(1, part.start, features)
+        return -signs if self.antithetic and dim == 0 else signs
 
     def runs(
         self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype, some: int, masks: bool = False
@@ -74,8 +94,10 @@ class Perturbation:
     dtype: torch.dtype
     part: Part | None = None
     source: Tensor | None = None  # in place of the spread, its softplus
-    noise: Tensor | None = None  # that of `base`, where it was made at once for the whole draw
+    noise: Tensor | None = None  # of `base` onward, where it was made at once for the whole draw
     base: int = 0
+    bases: int = 1
+    made: AtOnce | None = None  # whose signs are those of this draw
 
     @property
     def spread(self) -> Tensor:
@@ -96,13 +118,16 @@ class Perturbation:
 
     @property
     def signs(self) -> Signs:
-        return Signs(self.key, self.first, self.examples, self.draw.antithetic, self.part)
+        return Signs(self.key, self.first, self.examples, self.draw.antithetic, self.part, self.made)
 
     def seed_of_signs(self, reuse: bool) -> Tensor:
         return self.draw.seed_of_signs(reuse)
 
     def deltas(self, first: int, count: int) -> Tensor:
         """(count, *shape): ΔŴ of the bases `first` onward."""
+        start = first - self.base
+        if self.bases > 1 and self.noise is not None and 0 <= start <= self.bases - count:
+            return self._rows_of(self.spread * self.noise.narrow(0, start, count), 1)
         return self._sample(self._starts(NOISE, first, count))
 
     def shard_of_deltas(self, shard: Shard, count: int) -> Tensor:
@@ -114,7 +139,7 @@ class Perturbation:
     def delta(self, base: int = 0) -> Tensor:
         """ΔŴ of one base."""
         if self.noise is not None and self.given is not None and base == self.base:
-            delta = self.given * self.noise
+            delta = self.given * (self.noise if self.bases == 1 else self.noise[0])
             return delta if self.part is None else self._rows_of(delta, 0)
         return self._sample(*self._start(base))
 

@@ -49,8 +49,10 @@ class _Noise:
 
 class AtOnce(NamedTuple):
     signs: dict[tuple[int, int], Tensor]  # (examples, features) by key and dimension
-    noise: dict[int, Tensor]  # the normal noise of `base` by key, in the Parameter's shape
-    base: int
+    noise: dict[int, Tensor]  # normal noise by key: (*shape) of one base, (bases, *shape) of several
+    base: int  # the first
+    first: int  # index of the first example
+    bases: int  # of the examples, also where their noise is not small
 
 
 @dataclass(eq=False)
@@ -71,22 +73,39 @@ class Roster:
         self.__dict__.pop("noise", None)
 
     def make(
-        self, seed: int, sign_seed: int, fold: int, base: int, first: int, examples: int, real: torch.dtype
+        self,
+        seed: int,
+        sign_seed: int,
+        fold: int,
+        base: int,
+        first: int,
+        examples: int,
+        real: torch.dtype,
+        bases: int = 1,
     ) -> AtOnce:
-        """Make what is small of a draw, in `real`: to the bit what `signs` and `Stream.normal` make."""
+        """Make what is small of a draw, in `real`: to the bit what `signs` and `Stream.normal` make.
+
+        The noise is that of the bases `base` onward; of several, only if all of it is small.
+        """
         signs, noise = self.signs.get(examples), self.noise
         if signs is None:
             if len(self.signs) >= _KEPT:
                 self.signs.clear()
             signs = self.signs[examples] = _signs_of(self.items, examples)
-        cut = signs.places.size
-        words = np.empty(cut + noise.places.size, np.uint64)
+        cut, size = signs.places.size, noise.places.size
+        drawn = 0 if bases > 1 and 2 * bases * size > MOST else bases
+        words = np.empty(cut + drawn * size, np.uint64)
         np.add(signs.places, sign_start(sign_seed, first), out=words[:cut])
-        start = mix_number(seed + fold * FOLDS) + (mix_number(base * GAMMA) if base else 0)
-        np.add(noise.places, np.uint64(start % _ALL), out=words[cut:])
+        start = mix_number(seed + fold * FOLDS)
+        for i in range(drawn):
+            begin = start + (mix_number((base + i) * GAMMA) if base + i else 0)
+            np.add(noise.places, np.uint64(begin % _ALL), out=words[cut + i * size : cut + (i + 1) * size])
         mix_array(words)
         flipped = _unpacked(signs, words[:cut], examples, real) if cut else {}
-        return AtOnce(flipped, _normals(noise, words[cut:], real) if noise.words else {}, base)
+        if not (noise.words and drawn):
+            return AtOnce(flipped, {}, base, first, bases)
+        numbers = words[cut:] if bases == 1 else words[cut:].reshape(bases, size)
+        return AtOnce(flipped, _normals(noise, numbers, real), base, first, bases)
 
 
 def _signs_of(items: tuple[Item, ...], examples: int) -> _Signs:
@@ -127,7 +146,8 @@ def _unpacked(signs: _Signs, words: np.ndarray, examples: int, real: torch.dtype
 
 def _normals(noise: _Noise, words: np.ndarray, real: torch.dtype) -> dict[int, Tensor]:
     cosine, sine = normal_pairs(words, real)
-    return {
-        key: torch.from_numpy(np.concatenate((cosine[begin:end], sine[begin:end]))[: math.prod(shape)].reshape(shape))
-        for key, shape, begin, end in noise.words
-    }
+    bases, made = words.shape[:-1], {}
+    for key, shape, begin, end in noise.words:
+        both = np.concatenate((cosine[..., begin:end], sine[..., begin:end]), -1)
+        made[key] = torch.from_numpy(both[..., : math.prod(shape)].reshape(bases + shape))
+    return made

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ..draw import Draw
 from ..errors import ExampleCount, InvalidInput
+from ..nn.base import Perturbed
 from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers
 
 
@@ -95,7 +96,7 @@ class Population:
             )
         noise, draws = seed_of(self.seed, self.generation), {"first": self.first, "rows": rows, "group": self.group}
         with in_eval(self.model), hold(self.model, noise, antithetic=self.antithetic, **draws):
-            draw, _ = held_draw(next(iter(perturbed_layers(self.model).values())))
+            draw, _ = held_draw(next(layer for layer in self.model.modules() if isinstance(layer, Perturbed)))
             draw.count(self.size * rows, f"a population of {self.size} members")
             yield draw
 

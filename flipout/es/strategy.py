@@ -24,6 +24,7 @@ from ..nn.contexts import hold, weighted_sums
 from ..schemes import Scheme, scheme_of
 from ..whole import whole
 from . import checkpoint as files
+from ._heap import keep_freed_memory
 from .fleet import Fleet, Local
 from .population import Population, seed_of
 from .records import Generation
@@ -114,6 +115,7 @@ class EvolutionStrategy:
         """(size,): the fitness of these members."""
         if self.fitness is None:
             raise InvalidArgument("fitness=None: there is nothing to evaluate with. Give one, or use ask() and tell().")
+        keep_freed_memory()
         return _numbers(self.fitness(population), population.size, "fitness(population)")
 
     def step(self) -> Generation:
@@ -237,9 +239,13 @@ class EvolutionStrategy:
         places = [parameter.data_ptr() for parameter in moved]
         if self._places != places:  # what is captured reads the weights where they were
             self._sums, self._places = capture(self._descents), places
-        device = self._std.device
-        seed = torch.full((), seed_of(self.settings.seed, self.generation), dtype=torch.int64, device=device)
-        for parameter, descent in zip(self._summed, self._sums(coefficients.to(device), seed), strict=True):
+        seed, device = seed_of(self.settings.seed, self.generation), self._std.device
+        coefficients = coefficients / -(self.std**2)
+        if device.type == "cpu":
+            descents = self._descents(coefficients, seed)  # a number: the whole draw is made at once
+        else:
+            descents = self._sums(coefficients.to(device), torch.full((), seed, dtype=torch.int64, device=device))
+        for parameter, descent in zip(self._summed, descents, strict=True):
             parameter.grad = descent
         gradients = [p.grad for p in moved if p.grad is not None and p.numel()]
         if not bool(torch.stack(torch._foreach_norm(gradients, math.inf)).isfinite().all()):
@@ -256,14 +262,14 @@ class EvolutionStrategy:
         changes = torch._foreach_norm(torch._foreach_sub(moved, before), 2, torch.float64)
         return float(torch.linalg.vector_norm(torch.stack(changes)))
 
-    def _descents(self, coefficients: Tensor, seed: Tensor) -> list[Tensor]:
-        """weight_decay · W̄ − Σ_n c_n ΔW_n / σ² of each Parameter, which `_summed` lists."""
-        own, made = self.settings, []
+    def _descents(self, coefficients: Tensor, seed: int | Tensor) -> list[Tensor]:
+        """Return weight_decay · W̄ + Σ_n c_n ΔW_n of each Parameter, and list the Parameters in `_summed`."""
+        decay, made = self.settings.weight_decay, []
         self._summed.clear()
-        with hold(self.model, seed, group=own.shared):
+        with hold(self.model, seed, group=self.settings.shared):
             for parameter, total in weighted_sums(self.model, coefficients):
-                descent = own.weight_decay * parameter.to(total.dtype) - total / self._std**2
                 self._summed.append(parameter)
+                descent = total.add_(parameter.to(total.dtype), alpha=decay) if decay else total
                 made.append(descent.to(parameter.dtype))
         return made
 

@@ -222,5 +222,7 @@ def weighted_sums(model: nn.Module, coefficients: Tensor) -> Iterator[tuple[nn.P
             parameter = attrgetter(name)(layer)
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                p = Perturbations(layer, draw.to(parameter.device), keys, parameter.dtype, layer.plan.scheme)[name]
-                yield parameter, layer.plan.scheme.weighted(p, layer.groups_of(name), coefficients)
+                here, dtype, scheme = draw.to(parameter.device), parameter.dtype, layer.plan.scheme
+                made = here.at_once(dtype, scheme.group, scheme.grouped)
+                p = Perturbations(layer, here, keys, dtype, scheme, made)[name]
+                yield parameter, scheme.weighted(p, layer.groups_of(name), coefficients)

@@ -12,7 +12,7 @@ from ..distributions.base import left_to_kernels
 from ..draw import Draw
 from ..draws.at_once import AtOnce
 from ..errors import Unsupported, WeightReused
-from ..ops.base import Op, Straight
+from ..ops.base import Op, Straight, watched
 from ..perturbation import Part, Perturbation
 from ..schemes.base import Product, Scheme, added
 from ..shards import sharded
@@ -86,8 +86,9 @@ class Perturbations:
         about = (self.draw, key, first, examples, self.dtype)
         noise = None
         if self.made is not None and parameter.dtype == self.dtype:
-            noise = self.made.noise.get(key)
-            if noise is not None and noise.shape != parameter.shape:  # its data was replaced
+            noise, bases = self.made.noise.get(key), self.made.bases
+            shape = parameter.shape if bases == 1 else (bases, *parameter.shape)
+            if noise is not None and noise.shape != shape:  # its data was replaced
                 noise = plan.alone = None
                 for root, _ in plan.roots:
                     root.forget_roster()
@@ -99,8 +100,14 @@ class Perturbations:
         if quiet is not None:
             is_quiet = torch.arange(parameter.shape[0], device=parameter.device) == quiet
             spread = torch.where(is_quiet.unsqueeze(1), 0, spread)
-        base = 0 if noise is None or self.made is None else self.made.base
-        return Perturbation(parameter, spread, distribution, *about, noise=noise, base=base)
+        p = Perturbation(parameter, spread, distribution, *about)
+        if self.made is None:
+            return p
+        if noise is not None:
+            p.noise, p.base, p.bases = noise, self.made.base, self.made.bases
+        if not (self.scheme.reuse_signs or watched()):  # a backward pass would keep them
+            p.made = self.made
+        return p
 
     def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None, part: Part | None = None) -> Tensor:
         """op for each example under its own weight, where the layer perturbs that; the bias is added as it is."""
@@ -163,6 +170,11 @@ class Perturbations:
             parameters = self.layer._parameters
             plain = parameters[bias] if bias in parameters else getattr(self.layer, bias, None)
             return self.product(op, x, weight, plain)
+        may_form = op.formed_from is not None and self.draw.formed is None and not watched()
+        if may_form and weight in self.distributions and x.dtype == self.dtype:
+            y = self.scheme.affine(op, x, self[weight], self[bias])
+            if y is not None:
+                return y
         y = self.product(op, x, weight, None)
         if self.draw.formed is not None:
             return added(y, self.formed(bias), op.out_dim)

@@ -28,8 +28,8 @@ class Op(ABC):
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
     @abstractmethod
-    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
-        """out[:] = apply(x, weight), where nothing is differentiated."""
+    def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
+        """Set out[:] = apply(x, weight) where nothing is differentiated; `biases` (bases, out) has one per weight."""
 
     @abstractmethod
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:

@@ -32,11 +32,15 @@ class Linear(Op):
         y = y.view(*x.shape[:-1], self.out_features)
         return y if bias is None else y + bias
 
-    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+    def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
         if self.bases is None:
-            out.copy_(self.apply(x, weight))
+            out.copy_(self.apply(x, weight, biases))
+            return
+        rows, out = self._grouped(x), out.view(self.bases, -1, self.out_features)
+        if biases is None:
+            torch.bmm(rows, weight.mT, out=out)
         else:
-            torch.bmm(self._grouped(x), weight.mT, out=out.view(self.bases, -1, self.out_features))
+            torch.baddbmm(biases.unsqueeze(1), rows, weight.mT, out=out)
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if self.bases is None:

@@ -21,6 +21,8 @@ class Scheme(ABC):
     once: bool = False  # a weight that a forward pass uses twice would be two weights
     own_weights: bool = False  # every example's weights are formed, and take memory
     group: int | None = None  # examples that share a base, None for all
+    grouped: bool = False  # a call reads the noise of all groups, so that it may be made at once
+    reuse_signs: bool = False  # the signs are not those of the draw
     transformable: bool = True  # torch.func and torch.compile see through it
 
     @abstractmethod
@@ -34,6 +36,13 @@ class Scheme(ABC):
     def small(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, made: AtOnce) -> Tensor | None:
         """`product` of x (N, …) with what was made at once for the whole draw, by torch's own operations; None if that
         would not be faster."""
+        return None
+
+    def affine(self, op: Op, x: Tensor, p: Perturbation, bias: Perturbation) -> Tensor | None:
+        """Return `product` plus `add_vector` in one operation, or None if that would not be faster.
+
+        Nothing is differentiated or traced.
+        """
         return None
 
     @abstractmethod

@@ -41,6 +41,7 @@ class Flipout(Scheme):
     perturbation_dtype: torch.dtype | None = None
 
     name = "flipout"
+    grouped = True
 
     def __post_init__(self) -> None:
         if self.group is not None:
@@ -83,9 +84,16 @@ class Flipout(Scheme):
             r = r.narrow(1, p.part.start, p.part.length)
         return flipped(x, op, op, p.mean, p.delta(made.base), -r if p.draw.antithetic else r, s, bias)
 
+    def affine(self, op: Op, x: Tensor, p: Perturbation, bias: Perturbation) -> Tensor | None:
+        if not Spec(op, op, p.signs).forms(x):
+            return None
+        spec, delta, whole = self._spread_over(op, p)
+        biases = self.vector(bias.seen_by(spec.signs.first, spec.signs.count))
+        return whole(x, lambda padded: spec.formed(padded, p.mean, biases, delta, p.seed_of_signs(self.reuse_signs)))
+
     def is_small(self, op: Op, x: Tensor, key: int, made: AtOnce, outputs: int) -> bool:
         """Whether torch's own operations serve the product of x (N, …), with signs that were made at once."""
-        if self.reuse_signs or self.perturbation_dtype is not None or x.numel() >= SMALL:
+        if self.reuse_signs or self.perturbation_dtype is not None or made.bases > 1 or x.numel() >= SMALL:
             return False
         r, s = made.signs.get((key, op.r_dim)), made.signs.get((key, op.s_dim))
         # A tied kernel with other groups, or a Parameter whose shape was changed, has another number of them.
@@ -136,22 +144,23 @@ class Flipout(Scheme):
                 dtype = torch.float16 if p.dtype.itemsize == 2 else p.dtype
                 signs = p.signs.over(list(enumerate(p.parameter.shape)), p.seed_of_signs(self.reuse_signs), dtype)
                 return kernel(*signs, coefficients, p.dtype, *about)
-        total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
+        shape, size, total = p.parameter.shape, p.parameter.numel(), None
         group = self._bases(p)[2]
-        shared, signs = group or p.examples, total.numel()
+        shared, signs = group or p.examples, size
         if groups is not None:
-            signs = total.shape[0] + groups * total.shape[1]
-        room, base = at_once(total), max(total.numel() + shared * signs, 1)
+            signs = shape[0] + groups * shape[1]
+        room, base = at_once(p.parameter), max(size + shared * signs, 1)
         most = room // base * shared if base <= room else min(room // max(signs, 1), shared)
         for start, count in runs(p.first, p.examples, most, group):
-            some = p.seen_by(start, count)
+            some = p if count == p.examples else p.seen_by(start, count)
             first, bases, _ = self._bases(some)
             own = coefficients[start - p.first :][:count]
-            if bases > 1:  # whole groups, the first and the last padded
+            if bases > 1 and count != bases * group:  # whole groups, the first and the last padded
                 own = F.pad(own, (start - first * group, (first + bases) * group - start - count))
                 some = p.seen_by(first * group, bases * group)
-            total = total + (p.deltas(first, bases).to(total.dtype) * self._weighted_signs(some, groups, own)).sum(0)
-        return total
+            piece = (p.deltas(first, bases).to(own.dtype) * self._weighted_signs(some, groups, own)).sum(0)
+            total = piece if total is None else total + piece
+        return torch.zeros_like(p.parameter, dtype=coefficients.dtype) if total is None else total
 
     def _weighted_signs(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         """Rᵀ diag(F) S of each base, or Σ_n F_n r_n of a vector, to be multiplied with ΔŴ; every base has as many

@@ -70,6 +70,27 @@ def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
     assert not any(leaf.requires_grad for leaf in leaves(batched))
 
 
+@pytest.mark.parametrize("most", [3, 5, 8])
+@pytest.mark.parametrize("shared", [False, True], ids=["own inputs", "one batch"])
+def test_members_with_many_rows_are_the_same_in_every_chunk(shared: bool, most: int) -> None:
+    """With so many rows each member's weights are formed; chunks may begin and end within a group."""
+    torch.manual_seed(0)
+    plain, model = mlp().eval(), mlp()
+    plain.load_state_dict(model.state_dict())
+    made = strategy(None, model, antithetic=True, population=24, group=8)
+    x = torch.randn(40, 4).expand(12, 40, 4) if shared else torch.randn(12, 40, 4)
+    for image, whole in enumerate(made.ask()):
+        y = whole(x)
+        parts = [part for part in made.ask(most) if part.antithetic == image]
+        assert torch.equal(torch.cat([part(x[part.first :][: part.size]) for part in parts]), y)
+        with in_eval(model), flipout.hold(model, seed_of(0, 0), group=4, antithetic=bool(image)):
+            model(x[:, 0])  # fixes the number of examples
+            weights = weights_of_each(model)
+        for member in range(12):
+            own = {key: weight[member] for key, weight in weights.items()}
+            torch.testing.assert_close(y[member], torch.func.functional_call(plain, own, (x[member],)))
+
+
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
 @pytest.mark.parametrize("name", MODELS)
