@@ -13,7 +13,7 @@ from flipout.es import EvolutionStrategy
 from .es_rivals import RIVALS, STD
 from .record import Row, interleaved, rows
 
-SCHEMES = {"flipout": "flipout", "low_rank(1)": flipout.LowRank(1), "independent": "independent"}
+SCHEMES = {"flipout": flipout.Flipout(), "low_rank(1)": flipout.LowRank(1), "independent": flipout.Independent()}
 SIZES, SAMPLES, GROUP = (784, 256, 10), 125, 40
 
 
@@ -43,7 +43,7 @@ def mlp(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def strategy(model: nn.Module, members: int, group: int, scheme: str | flipout.Scheme, **options) -> EvolutionStrategy:
+def strategy(model: nn.Module, members: int, group: int, scheme: flipout.Scheme, **options) -> EvolutionStrategy:
     options.setdefault("optimizer", lambda parameters: torch.optim.Adam(parameters, 1e-2))
     return EvolutionStrategy(
         model, options.pop("fitness", None), population=members, group=group, std=STD, scheme=scheme, **options

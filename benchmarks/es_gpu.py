@@ -15,8 +15,8 @@ from .recurrent import replayed, timed
 
 SIZES, MEMBERS, CALLS = (784, 2048, 2048, 10), 5000, 20
 VARIANTS = {
-    "flipout group 40": ("flipout", 40),
-    "flipout one base": ("flipout", MEMBERS),
+    "flipout group 40": (flipout.Flipout(), 40),
+    "flipout one base": (flipout.Flipout(), MEMBERS),
     "low_rank(1)": (flipout.LowRank(1), 40),
 }
 
@@ -41,7 +41,7 @@ def run() -> Iterator[Row]:
         yield from rows(f"{case} {what}", interleaved(steps, seconds=3), {}, dtype="bfloat16")
 
 
-def _search(scheme: str | flipout.Scheme, group: int, x: Tensor, y: Tensor) -> EvolutionStrategy:
+def _search(scheme: flipout.Scheme, group: int, x: Tensor, y: Tensor) -> EvolutionStrategy:
     def fitness(population: Population) -> Tensor:
         return -F.cross_entropy(population(x).float(), y, reduction="none")
 

@@ -17,7 +17,7 @@ from .runs import Run
 from .supervised import Prepared, Supervised, network
 
 Method = Literal["FlipES", "IdealES", "backprop"]
-SCHEMES = {"FlipES": "flipout", "IdealES": "independent"}
+SCHEMES: dict[str, Literal["flipout", "independent"]] = {"FlipES": "flipout", "IdealES": "independent"}
 
 
 @dataclass(frozen=True)

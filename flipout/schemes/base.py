@@ -39,7 +39,7 @@ class Scheme(ABC):
         return None
 
     def affine(self, op: Op, x: Tensor, p: Perturbation, bias: Perturbation) -> Tensor | None:
-        """Return `product` plus `add_vector` in one operation, or None if that would not be faster.
+        """Return `product` of x (N, …) plus `add_vector` in one operation, or None if that would not be faster.
 
         Nothing is differentiated or traced.
         """

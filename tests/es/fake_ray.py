@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from flipout.es import ray as module
+from flipout.es import _ray_pool
+from flipout.es._ray_pace import Pace
 
 
 class ActorError(Exception):
@@ -103,6 +104,6 @@ def _outcome(copy: Any, call: Call) -> Callable[[], Any]:
 def installed(patch: pytest.MonkeyPatch) -> FakeRay:
     """In the place of Ray, for every fleet that is made from here on; without patience."""
     fake = FakeRay()
-    patch.setattr(module, "_ray", lambda: fake)
-    patch.setattr(module, "_TICK", 0.0)
+    patch.setattr(_ray_pool, "import_ray", lambda: fake)
+    patch.setattr(Pace, "tick", 0.0)
     return fake

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors, es
-from flipout.es.population import seed_of
+from flipout.es._seeds import seed_of
 from flipout.nn.contexts import in_eval
 from tests.es.toys import X, strategy
 from tests.networks import TiedLM, convnet, encoder, mlp
@@ -163,7 +163,7 @@ def test_a_population_is_not_guessed() -> None:
     made = strategy(None, convnet().double())
     with pytest.raises(errors.InvalidInput, match=r"input of shape .*population\(x, batched=True\)"):
         made.ask()[0](torch.zeros(24, 3, 2, 6, 6, dtype=torch.float64))
-    with pytest.raises(errors.ExampleCount, match=r"In a population of 24: inputs are \(24, …\)"):
+    with pytest.raises(errors.ExampleCount, match=r"In a population of 24 members: inputs are \(24, …\)"):
         made.ask()[0](torch.zeros(7, 2, 6, 6, dtype=torch.float64))
     assert isinstance(made.ask()[0], es.Population)
 
@@ -173,9 +173,9 @@ def test_formed_members_are_there_in_their_own_context_alone() -> None:
     one, other = strategy().ask(12)
     with one.formed() as members:
         assert torch.equal(members(x), members(x))
-        with other.formed(), pytest.raises(errors.InvalidInput, match="inside of another"):
+        with other.formed(), pytest.raises(errors.InvalidInput, match="inside another"):
             members(x)
-    with pytest.raises(errors.InvalidInput, match="after its `with`"):
+    with pytest.raises(errors.InvalidInput, match="outside its `with`"):
         members(x)
 
 
@@ -184,6 +184,6 @@ def test_a_population_ends_with_its_generation() -> None:
     (before,) = made.ask()
     before(x)
     made.tell(torch.arange(24.0))
-    with pytest.raises(errors.InvalidInput, match="is of generation 0, and the strategy is at 1"):
+    with pytest.raises(errors.InvalidInput, match="belongs to generation 0, but the strategy is at generation 1"):
         before(x)
     made.ask()[0](x)

@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "seed": ({"seed": 0.5}, errors.InvalidArgument, "seed=0.5"),
     "shaping": ({"shaping": "ranks"}, errors.InvalidArgument, "shaping='ranks'"),
     "scheme": ({"scheme": "flip"}, errors.InvalidArgument, "scheme='flip'"),
-    "two groups": ({"scheme": flipout.Flipout(group=8)}, errors.InvalidArgument, "they differ"),
+    "two groups": ({"scheme": flipout.Flipout(group=8)}, errors.InvalidArgument, "group sizes differ"),
     "a precision": (
         {"scheme": flipout.Flipout(perturbation_dtype=torch.float8_e4m3fn)},
         errors.InvalidArgument,

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from flipout import errors, es
-from flipout.es.crew import Copy, Work, ticket
+from flipout.es._ray_work import Evaluation
+from flipout.es._ray_worker import StrategyCopy
 from tests.es.fake_ray import FakeRay, installed
 from tests.es.toys import regression, strategy
 
@@ -61,19 +62,19 @@ def test_an_answer_of_an_earlier_generation_is_dropped_with_a_word(fake: FakeRay
     assert alike(made)
     (said,) = [event for event in fleet.events if "dropped" in event]
     why = " (ZeroDivisionError: by worker 0)" if fails else ""
-    assert said == f"generation 2: worker 0 is slow; its answer of generation 1 is dropped{why}"
+    assert said == f"generation 2: worker 0 is slow; its answer for generation 1 is dropped{why}"
 
 
 def test_an_error_of_another_strategy_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
     wrong = strategy(Failing(fake, (0, 0), (1, 0)), fleet=fleet)
     with pytest.raises(ZeroDivisionError, match="by worker 0"):
         wrong.step()
-    assert fleet._crew[1].call.name == "evaluate"  # fails as well, and is heard below
+    assert fleet._dispatcher.pool.workers[1].call.name == "evaluate"  # fails as well, and is heard below
     made = strategy(fleet=fleet)
     made.run(3)
     assert alike(made)
     assert [event for event in fleet.events if "dropped" in event] == [
-        "generation 0: worker 1 is slow; its answer to an earlier question is dropped (ZeroDivisionError: by worker 1)"
+        "generation 0: worker 1 is slow; its answer to an earlier request is dropped (ZeroDivisionError: by worker 1)"
     ]
 
 
@@ -85,7 +86,7 @@ def test_an_error_of_an_earlier_attempt_ends_nothing(fake: FakeRay, fleet: es.Ra
     fake.held = lambda call: call.actor.number == 1 and call.generation == 2
     with pytest.raises(ZeroDivisionError, match="by worker 0"):
         made.step()
-    late = fleet._crew[1].call
+    late = fleet._dispatcher.pool.workers[1].call
     with pytest.raises(ZeroDivisionError, match="by worker 1"):
         fake.get(late)
     fitness.where.clear()
@@ -97,18 +98,18 @@ def test_an_error_of_an_earlier_attempt_ends_nothing(fake: FakeRay, fleet: es.Ra
 @pytest.mark.parametrize("again", [True, False])
 def test_a_copy_that_failed_earlier_ends_nothing(fake: FakeRay, fleet: es.RayFleet, monkeypatch, again) -> None:
     """Neither that of another strategy, nor that of an earlier attempt at this one."""
-    join, broken = Copy.join, {0, 1}
+    join, broken = StrategyCopy.join, {0, 1}
 
-    def joined(self: Copy, *arguments: Any) -> None:
+    def joined(self: StrategyCopy, *arguments: Any) -> None:
         if fake.answering in broken:
             raise ModuleNotFoundError("No module named 'mine'")
         join(self, *arguments)
 
-    monkeypatch.setattr(Copy, "join", joined)
+    monkeypatch.setattr(StrategyCopy, "join", joined)
     first = strategy(fleet=fleet)
     with pytest.raises(errors.FleetError, match="Worker 0 cannot make a copy of the strategy: No module named 'mine'"):
         first.step()
-    late = fleet._crew[1].call
+    late = fleet._dispatcher.pool.workers[1].call
     assert late.name == "join"
     with pytest.raises(ModuleNotFoundError):
         fake.get(late)
@@ -143,18 +144,18 @@ def test_an_error_on_what_another_worker_has_answered_ends_nothing(fake: FakeRay
     """In the same generation: the first answer counts. One on a part that nobody has answered is an error."""
     made = strategy(Failing(fake, (0, 1)), fleet=fleet)
     made.step()
-    worker = fleet._crew[0]
+    worker = fleet._dispatcher.pool.workers[0]
     for answered in ({0, 1}, {0}):
-        work = Work(deque([2]), fleet._edition, 1, made={i: [0.0] * 4 for i in answered})
-        worker.parts, worker.work = [0, 1], work
+        work = Evaluation(deque([2]), fleet._dispatcher.edition, 1, answers={i: [0.0] * 4 for i in answered})
+        worker.chunks, worker.evaluation = [0, 1], work
         worker.call = worker.actor.evaluate.remote(worker.edition, 1, [0, 1], 4)
         if len(answered) == 2:
-            fleet._hear(worker, made, work)
-            assert "its answer of generation 1 is dropped (ZeroDivisionError" in fleet.events[-1]
-            assert (worker.parts, worker.work, worker.call) == ([], None, None)
+            fleet._dispatcher.receive(worker, made, work)
+            assert "its answer for generation 1 is dropped (ZeroDivisionError" in fleet.events[-1]
+            assert (worker.chunks, worker.evaluation, worker.call) == ([], None, None)
         else:
             with pytest.raises(ZeroDivisionError, match="by worker 0"):
-                fleet._hear(worker, made, work)
+                fleet._dispatcher.receive(worker, made, work)
 
 
 def test_an_error_of_the_question_itself_ends_the_run(fake: FakeRay, fleet: es.RayFleet) -> None:
@@ -166,23 +167,3 @@ def test_an_error_of_the_question_itself_ends_the_run(fake: FakeRay, fleet: es.R
     fitness.where.clear()
     made.run(4)
     assert alike(made)
-
-
-def test_a_copy_serves_the_strategy_and_the_generation_that_it_has() -> None:
-    made, copy = strategy(), Copy()
-    fitness = torch.arange(24.0).numpy()
-    assert copy.evaluate(1, 0, [0], 4) is None  # nothing joined
-    copy.tell(1, 0, fitness)
-    copy.join(1, ticket(made), "cpu", 1)
-    assert copy.evaluate(2, 0, [0], 4) is None
-    assert copy.evaluate(1, 1, [0], 4) is None
-    found = copy.evaluate(1, 0, [0, 2], 4)
-    assert found is not None
-    assert [len(part) for part in found] == [4, 4]
-    copy.tell(2, 0, fitness)  # of another strategy at the same generation
-    assert copy.strategy.generation == 0
-    copy.tell(1, 0, fitness)
-    assert copy.strategy.generation == 1
-    with pytest.raises(KeyError, match="model"):
-        copy.join(3, ({}, {}), "cpu", 1)
-    assert copy.evaluate(1, 1, [0], 4) is None  # what it had counts no more

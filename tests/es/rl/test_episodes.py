@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors, es
 from flipout.es import rl
-from flipout.es.population import seed_of
+from flipout.es._seeds import seed_of
 from flipout.nn.contexts import in_eval
 from tests.es.toys import strategy
 from tests.oracles import weights_of_each
@@ -149,20 +149,6 @@ def test_any_parts_and_mirror_images_start_alike() -> None:
     assert fitness[:12].equal(fitness[12:])
 
 
-def test_normalisation_is_that_of_salimans() -> None:
-    normalizer = rl.Normalizer(3)
-    x = torch.randn(50, 3) * torch.tensor([2.0, 1e-4, 1.0]) + torch.tensor([7.0, 0.0, -1.0])
-    assert normalizer(x[:2]).equal(x[:2].clamp(-5, 5))  # mean 0, variance 1
-    normalizer.add(x[:20])
-    normalizer.add(x[20:].view(5, 6, 3))
-    count, seen = 1e-2 + 50, x.double()
-    mean = seen.sum(0) / count
-    std = ((seen.square().sum(0) + 1e-2) / count - mean.square()).clamp_min(1e-2).sqrt()
-    assert float(std[1]) == pytest.approx(0.1)
-    torch.testing.assert_close(normalizer(x), ((seen - mean) / std).clamp(-5, 5).float())
-    assert float(normalizer(x + 1000).max()) == 5
-
-
 def test_the_observations_of_some_members_are_counted() -> None:
     """Those of the first members under the new weights, and the counts until then."""
     fitness = rl.Episodes(CARTPOLE, observed=0.1)
@@ -208,7 +194,7 @@ def test_environments_are_not_sent() -> None:
     (population,) = strategy(fitness, linear(2, 4), population=4, std=0.5).ask()
     expected = fitness(population)
     again = pickle.loads(pickle.dumps(fitness))
-    assert again._made == {}
+    assert again._vectors == {}
     assert again(population).equal(expected)
     fitness.close()
 
