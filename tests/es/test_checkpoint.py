@@ -1,4 +1,4 @@
-"""A run that is killed and taken up again goes the way of one left in peace, bit for bit."""
+"""A run that is killed and resumed equals an undisturbed run bit for bit."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """A state without the time that it took."""
+    """Flatten a state, and leave out its durations."""
     if isinstance(value, (dict, list, tuple)):
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         return {
@@ -51,7 +51,7 @@ def test_taken_up_again(tmp_path: Path) -> None:
 
 
 def test_killed(tmp_path: Path) -> None:
-    """SIGKILL, wherever it is by then; twice."""
+    """SIGKILL at an arbitrary moment, twice."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     reached = 0
     for _ in range(2):
@@ -72,7 +72,7 @@ def test_killed(tmp_path: Path) -> None:
 
 
 def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
-    """Between a reader's index and its tensors, and again once these are open, the writer goes on."""
+    """The writer saves again after a reader has read the index, and again after it has read the tensors."""
     made, opened, whole = full(), [], Path.read_bytes
     made.run(1, checkpoint=tmp_path)
 
@@ -95,7 +95,7 @@ def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("deaths", range(3))
 def test_dead_before_each_change_of_a_file(tmp_path: Path, monkeypatch, deaths: int) -> None:
-    """The state before, until the very last change; then the state after."""
+    """Until the last change of a file, the old state can be read; after it, the new one."""
     made = full()
     made.run(1, checkpoint=tmp_path)
     before, count = read_checkpoint(tmp_path)["generation"], [0]

@@ -44,7 +44,7 @@ def leaves(made: Any) -> list[Tensor]:
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
-    """Against torch's own module with the weights of each member, called with its batch."""
+    """Compare with a plain module that has the weights of one member."""
     make, shape = MODELS[name]
     torch.manual_seed(0)
     plain, model = make().double().eval(), make().double().train()
@@ -73,7 +73,7 @@ def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
 @pytest.mark.parametrize("most", [3, 5, 8])
 @pytest.mark.parametrize("shared", [False, True], ids=["own inputs", "one batch"])
 def test_members_with_many_rows_are_the_same_in_every_chunk(shared: bool, most: int) -> None:
-    """With so many rows each member's weights are formed; chunks may begin and end within a group."""
+    """With 32 rows or more, members' weights are formed. Chunks may begin and end within a group."""
     torch.manual_seed(0)
     plain, model = mlp().eval(), mlp()
     plain.load_state_dict(model.state_dict())
@@ -159,7 +159,7 @@ def test_an_output_without_rows() -> None:
 
 
 def test_a_population_is_not_guessed() -> None:
-    """(members, batch, …) without saying so reaches the layer as it is: a convolution refuses it."""
+    """Without `batched`, (members, batch, …) reaches the layer unchanged, and a convolution refuses it."""
     made = strategy(None, convnet().double())
     with pytest.raises(errors.InvalidInput, match=r"input of shape .*population\(x, batched=True\)"):
         made.ask()[0](torch.zeros(24, 3, 2, 6, 6, dtype=torch.float64))

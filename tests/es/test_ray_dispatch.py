@@ -1,4 +1,4 @@
-"""Answers of workers count for the question that was asked, and no other: an error that comes late ends nothing."""
+"""An answer counts only for the request that it answers. A late error does not end the run."""
 
 from collections import deque
 from typing import Any
@@ -24,7 +24,7 @@ def fleet(fake: FakeRay) -> es.RayFleet:
 
 
 class Failing:
-    """A fitness that fails at some workers, in some generations: pairs of the two numbers."""
+    """A fitness that fails for the given pairs of worker and generation."""
 
     def __init__(self, fake: FakeRay, *where: tuple[int, int]) -> None:
         self.fake, self.where = fake, set(where)
@@ -39,7 +39,7 @@ class Failing:
 
 
 def alike(made: es.EvolutionStrategy) -> bool:
-    """Whether the weights are those of one process."""
+    """Return True if the weights equal those of a local run."""
     expected = strategy(fleet=es.Local(members=4))
     expected.run(made.generation)
     pairs = zip(made.model.state_dict().values(), expected.model.state_dict().values(), strict=True)
@@ -55,7 +55,7 @@ def test_the_fake_is_a_fleet(fleet: es.RayFleet) -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_an_answer_of_an_earlier_generation_is_dropped_with_a_word(fake: FakeRay, fleet: es.RayFleet, fails) -> None:
-    """Also where it is an error: another worker has evaluated these parts meanwhile."""
+    """Another worker has evaluated these chunks meanwhile, so even an error is dropped."""
     made = strategy(Failing(fake, *[(0, 1)] * fails), fleet=fleet)
     fake.held = lambda call: call.actor.number == 0 and call.generation == 1 == made.generation
     made.run(5)
@@ -79,7 +79,7 @@ def test_an_error_of_another_strategy_ends_nothing(fake: FakeRay, fleet: es.RayF
 
 
 def test_an_error_of_an_earlier_attempt_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
-    """Not even at the same generation of the same strategy, once what was wrong is put right."""
+    """The strategy and the generation are the same, but the fitness was repaired in between."""
     fitness = Failing(fake, (0, 2), (1, 2))
     made = strategy(fitness, fleet=fleet)
     made.run(2)
@@ -97,7 +97,7 @@ def test_an_error_of_an_earlier_attempt_ends_nothing(fake: FakeRay, fleet: es.Ra
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_copy_that_failed_earlier_ends_nothing(fake: FakeRay, fleet: es.RayFleet, monkeypatch, again) -> None:
-    """Neither that of another strategy, nor that of an earlier attempt at this one."""
+    """The failed copy may be of another strategy, or of an earlier attempt at this one."""
     join, broken = StrategyCopy.join, {0, 1}
 
     def joined(self: StrategyCopy, *arguments: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_copy_that_failed_earlier_ends_nothing(fake: FakeRay, fleet: es.RayFle
 
 @pytest.mark.parametrize("who", ["another strategy", "this one, after its weights were changed"])
 def test_copies_follow_what_they_evaluated_alone(fleet: es.RayFleet, who: str) -> None:
-    """Numbers told by hand are not for copies of another strategy at the same generation, or of other weights."""
+    """Numbers told by hand must not reach copies of another strategy, or of other weights."""
     first = strategy(fleet=fleet)
     with torch.no_grad():
         first.model.get_parameter("0.weight").mul_(0.5)
@@ -141,7 +141,7 @@ def test_copies_follow_what_they_evaluated_alone(fleet: es.RayFleet, who: str) -
 
 
 def test_an_error_on_what_another_worker_has_answered_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
-    """In the same generation: the first answer counts. One on a part that nobody has answered is an error."""
+    """The first answer counts. An error on a chunk that nobody has answered is raised."""
     made = strategy(Failing(fake, (0, 1)), fleet=fleet)
     made.step()
     worker = fleet._dispatcher.pool.workers[0]

@@ -1,4 +1,4 @@
-"""Workers come, die and dawdle; the weights are those of one process, bit for bit."""
+"""Workers join, die and stall, and the weights still equal those of a local run bit for bit."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
 
 @pytest.fixture(scope="module", autouse=True)
 def loopback() -> Iterator[None]:
-    """Not 127.0.0.1, for which Ray takes an address that others can reach."""
+    """Use 127.0.0.2: Ray replaces 127.0.0.1 by an address that other machines can reach."""
     ray.init(
         "local", num_cpus=4, _node_ip_address="127.0.0.2", include_dashboard=False, log_to_driver=False,
         object_store_memory=100 * 2**20,
@@ -44,7 +44,7 @@ def bounded() -> Iterator[None]:
 
 
 class Marked:
-    """A fitness that leaves a file for each process and generation, and once, in `generation`, does something else."""
+    """A fitness that leaves a file for each process and generation, and in one generation calls `once` once."""
 
     def __init__(self, folder: Path, generation: int = -1, once: Any = None, pause: float = 0.0) -> None:
         self.folder, self.generation, self.once, self.pause = folder, generation, once, pause
@@ -84,13 +84,13 @@ def local(generations: int, **how: Any) -> es.EvolutionStrategy:
 
 
 def until_both(made: es.EvolutionStrategy, fitness: Marked) -> None:
-    """Until both workers have a part in a generation."""
+    """Step until both workers have evaluated something in one generation."""
     while len(fitness.processes(made.generation - 1)) < 2:
         made.step()
 
 
 def test_two_workers_are_local() -> None:
-    """Also where there are moments, schedules, decay, mirror images and mini-batches; and in larger parts."""
+    """With moments, schedules, decay, mirror images and mini-batches, and under every scheme."""
     expected, made = full(), full()
     expected.fleet = es.Local(members=2)
     expected.run(5)
@@ -104,7 +104,7 @@ def test_two_workers_are_local() -> None:
 
 
 def test_observations_are_counted_alike() -> None:
-    """By the workers and by who tells them, though no observation travels."""
+    """Workers and the main process count the same observations, though none is sent."""
     pytest.importorskip("gymnasium", reason="flipout.es.rl needs gymnasium: pip install 'flipout[rl]'")
 
     def policy() -> es.EvolutionStrategy:
@@ -120,7 +120,7 @@ def test_observations_are_counted_alike() -> None:
 
 
 def test_killed_in_a_generation(tmp_path: Path) -> None:
-    """Its parts are evaluated by others, and who comes in its place catches up."""
+    """Other workers evaluate its chunks, and its replacement catches up."""
     fitness = Marked(tmp_path, 2, die, pause=0.02)
     with es.RayFleet(2) as fleet:
         made = strategy(fitness, fleet=fleet)
@@ -166,7 +166,7 @@ def test_a_worker_that_joins_late(tmp_path: Path) -> None:
 
 
 def test_a_straggler(tmp_path: Path) -> None:
-    """It costs the patience, not its sleep; awake again, it has every update and takes part."""
+    """The run waits for the patience, not for the sleep. Once awake, the worker catches up and takes part."""
     fitness = Marked(tmp_path, pause=0.02)
     with es.RayFleet(2) as fleet:
         made = strategy(fitness, fleet=fleet)
@@ -186,7 +186,7 @@ def dawdle_and_fail() -> None:
 
 
 def test_a_straggler_that_fails_ends_nothing(tmp_path: Path) -> None:
-    """Its part was evaluated by another worker, and the run has gone on."""
+    """Another worker has evaluated its chunk, and the run has continued."""
     fitness = Marked(tmp_path, pause=0.02)
     with es.RayFleet(2) as fleet:
         made = strategy(fitness, fleet=fleet)

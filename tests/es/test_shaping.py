@@ -1,4 +1,4 @@
-"""What a fitness counts for."""
+"""Shapings map fitness to weights in the update."""
 
 import math
 
@@ -21,7 +21,7 @@ def tensor(values: list[float]) -> Tensor:
 
 @given(numbers)
 def test_centered_ranks(values: list[float]) -> None:
-    """scipy's average ranks, from −½ to ½; they sum to 0, and only the order matters."""
+    """They are scipy's average ranks, scaled to −½ … ½. They sum to 0 and depend on the order alone."""
     made = es.centered_rank(tensor(values))
     ranks = tensor(stats.rankdata(values).tolist())
     torch.testing.assert_close(made, (ranks - 1) / max(len(values) - 1, 1) - 0.5 * (len(values) > 1))

@@ -1,4 +1,4 @@
-"""A strategy runs, counts, schedules and repeats; what it cannot use is left out or refused."""
+"""A strategy runs, repeats and records its generations, and refuses what it cannot use."""
 
 import math
 from typing import Any
@@ -65,7 +65,7 @@ def test_torchs_generator_is_not_touched() -> None:
 
 @pytest.mark.parametrize("antithetic", [False, True], ids=["plain", "antithetic"])
 def test_members_without_a_fitness_are_left_out_and_counted(antithetic: bool) -> None:
-    """A pair counts only as a whole; the others are renormalised."""
+    """A pair counts only if both members do, and the sum is divided by the members that count."""
     fitness = torch.randn(24, dtype=torch.float64)
     lost = fitness.clone()
     lost[3], lost[7], lost[20] = math.nan, math.inf, -math.inf
@@ -117,7 +117,7 @@ def test_schedules_of_noise_and_learning_rate() -> None:
 
 
 def test_a_fitness_without_a_gradient() -> None:
-    """Accuracy, in whole numbers."""
+    """The fitness is an accuracy, in whole numbers."""
     target = X.argmax(1) % 3
 
     def fitness(population: es.Population) -> list[int]:
@@ -192,3 +192,15 @@ def test_it_is_shown_in_a_line() -> None:
 @pytest.mark.parametrize("fleet", [es.Local(), es.Local(members=5)], ids=str)
 def test_a_fleet_is_shown_as_it_was_made(fleet: es.Local) -> None:
     assert eval(repr(fleet), {"Local": es.Local}).__dict__ == fleet.__dict__
+
+
+def test_no_fitness() -> None:
+    with pytest.raises(errors.InvalidArgument, match="fitness=None"):
+        strategy(None).step()
+
+
+def test_bad_runs() -> None:
+    wrong: list[dict[str, Any]] = [{"generations": -1}, {"generations": 1, "every": 0}, {"generations": 1.5}]
+    for how in wrong:
+        with pytest.raises(errors.InvalidArgument, match="expected a whole number"):
+            strategy().run(**how)

@@ -1,4 +1,4 @@
-"""The update: the explicit sum over members, the analytic gradient in expectation, the variance that theory gives."""
+"""The update equals the explicit sum over members; its mean and variance are those of theory."""
 
 import math
 from typing import Any
@@ -28,7 +28,7 @@ GENERATOR = torch.Generator().manual_seed(3)
 
 
 def explicit(made: es.EvolutionStrategy, inputs: Tensor, fitness: Tensor) -> dict[str, Tensor]:
-    """1 / (N σ²) Σ_n F_n ΔW_n, with every ΔW_n at hand."""
+    """Return 1 / (N σ²) Σ_n F_n ΔW_n, computed from every ΔW_n."""
     totals: dict[str, Tensor] = {}
     fitness_of = iter(fitness.split([part.size for part in made.ask(5)]))
     for part in made.ask(5):
@@ -96,7 +96,7 @@ def zeros() -> nn.Linear:
 def estimates(
     fitness: Any, generations: int, scheme: Any = "flipout", group: int = 6, antithetic: bool = False
 ) -> Tensor:
-    """(generations, entries): 1 / (N σ²) Σ_n F_n ΔW_n, for many seeds at once."""
+    """Return 1 / (N σ²) Σ_n F_n ΔW_n for many seeds at once, (generations, entries)."""
     model = flipout.perturb(zeros(), flipout.Gaussian(STD), scheme=scheme, where="*")
     images = (False, True) if antithetic else (False,)
 
@@ -113,7 +113,7 @@ def estimates(
 
 
 def test_the_estimates_of_a_strategy() -> None:
-    """Each generation an estimate of its own; what follows makes many at once."""
+    """A strategy's estimates have the distribution of `estimates`, which the tests below use."""
     how = {"population": N, "group": 6, "std": STD, "shaping": "raw", "optimizer": Still}
     made = es.EvolutionStrategy(zeros(), lambda p: quadratic(p(A.expand(p.size, 3))), **how)
     made.run(1000)
@@ -124,7 +124,7 @@ def test_the_estimates_of_a_strategy() -> None:
 @pytest.mark.parametrize("antithetic", [False, True], ids=["plain", "antithetic"])
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_on_a_quadratic_the_mean_is_the_analytic_gradient(scheme: Any, antithetic: bool) -> None:
-    """Smoothing a quadratic adds a constant, so its gradient is that at the mean, in each of the 8 entries."""
+    """Smoothing a quadratic only adds a constant, so the estimate has the gradient at the mean weights."""
     gradient = torch.cat((torch.outer(TARGET, A).flatten(), TARGET))
     seen = estimates(quadratic, 20_000, scheme, antithetic=antithetic)
     assert_mean(seen, gradient)
@@ -135,9 +135,11 @@ def test_on_a_quadratic_the_mean_is_the_analytic_gradient(scheme: Any, antitheti
 @pytest.mark.parametrize("std", [0.1, 0.3])
 @pytest.mark.parametrize("scheme", [*SCHEMES, *map(flipout.LowRank, (1, 4, 16))], ids=str)
 def test_where_the_fitness_bends_the_mean_of_low_rank_noise_is_no_gradient(scheme: Any, std: float) -> None:
-    """Of sin(w · x), with w̄ = 0, sixteen inputs of size 1 and t = 16 σ², the smoothed fitness has the gradient e^{−t/2}
-    in each entry, and so has the mean of estimates from Gaussian noise. That of noise of rank r is
-    (1 + t/r)^{−(r/2 + 1)}: at σ = 0.3 it is 0.54 of the gradient for rank 1, 0.82 for rank 4, 0.95 for rank 16."""
+    """Compare the mean estimate for sin(w · x) at w̄ = 0, with sixteen inputs of size 1 and t = 16 σ².
+
+    The smoothed fitness has the gradient e^{−t/2} in each entry, and so has the mean estimate of Gaussian noise. For
+    noise of rank r the mean estimate is (1 + t/r)^{−(r/2 + 1)}: at σ = 0.3, 0.54 of the gradient for rank 1.
+    """
     layer, x = nn.Linear(16, 1, bias=False).double(), torch.ones(12, 16, dtype=torch.float64)
     nn.init.zeros_(layer.weight)
     model = flipout.perturb(layer, flipout.Gaussian(std), scheme=scheme)
@@ -158,9 +160,9 @@ def test_where_the_fitness_bends_the_mean_of_low_rank_noise_is_no_gradient(schem
 
 @pytest.mark.parametrize("group", [1, 4, 12])
 def test_the_variance_of_flipout_is_that_of_independent_noise_and_a_little(group: int) -> None:
-    """On a linear fitness with gradient C, for N members in groups of G:
+    """The variance on a linear fitness with gradient C, for N members in groups of G.
 
-    (‖C‖² + C_ij²) / N with noise of their own, and (G − 1) / N · 2 C_ij² more under flipout: the theorem's α and γ.
+    It is (‖C‖² + C_ij²) / N for independent noise. Flipout adds (G − 1) / N · 2 C_ij²: the theorem's α and γ.
     """
     alpha, gamma = GRADIENT.square().sum() + GRADIENT.square(), 2 * GRADIENT.square()
     assert_variance(estimates(linear, 20_000, group=group), (alpha + (group - 1) * gamma) / N)
@@ -172,7 +174,7 @@ def test_the_variance_of_independent_noise() -> None:
 
 
 def test_mirror_images_take_away_what_is_even() -> None:
-    """The offset of the fitness, and its curvature: an even fitness has an estimate of exactly 0."""
+    """Pairs cancel the offset and the curvature. The estimate of an even fitness is exactly 0."""
     assert float(estimates(lambda y: y.square().sum(1), 100, antithetic=True).abs().max()) < 1e-12
     seen = (estimates(lambda y: 3 + linear(y), 1000, antithetic=antithetic) for antithetic in (True, False))
     assert_mean_below(*map(squared_deviations, seen))
