@@ -210,12 +210,13 @@ class EvolutionStrategy:
         is_finite = numbers.isfinite()
         # A member without its mirror image would count for more than all others.
         is_kept = is_finite.view(2, -1).all(0).repeat(2) if own.antithetic else is_finite
-        if not bool(is_kept.any()):
+        count = int(is_kept.sum())
+        if not count:
             raise NonFinite(
                 f"Generation {self.generation}: no member{' pair' if own.antithetic else ''} has a finite fitness. The "
                 f"weights are unchanged. Look at what the fitness does, or lower std={self.std:g}."
             )
-        weights = shaped(own.shaping, numbers, is_kept) / int(is_kept.sum())
+        weights = shaped(own.shaping, numbers, is_kept) / count
         coefficients = weights[: own.draws] - weights[own.draws :] if own.antithetic else weights
         norm = self._update.step(coefficients, self.generation, self.optimizer, self.schedule)
         known, missing = numbers[is_finite], own.population - int(is_finite.sum())

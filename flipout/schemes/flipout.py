@@ -239,5 +239,7 @@ class Flipout(Scheme):
         deltas = p.deltas(first, count)
         if count == 1:
             return deltas
+        if p.examples == count * group:  # whole groups
+            return deltas.repeat_interleave(group, 0)
         index = torch.arange(p.first, p.first + p.examples, device=deltas.device) // group - first
         return deltas[index]
