@@ -82,8 +82,8 @@ class Dispatcher:
         chunks = evaluation.take(len(self.pool.workers)) or self._slow_chunks(evaluation)
         if chunks:
             worker.chunks, worker.evaluation, worker.since = chunks, evaluation, time.monotonic()
-            about = evaluation.edition, evaluation.generation, chunks, self.fleet.most(strategy)
-            worker.call = worker.actor.evaluate.remote(*about)
+            edition, generation = evaluation.edition, evaluation.generation
+            worker.call = worker.actor.evaluate.remote(edition, generation, chunks, self.fleet.most(strategy))
 
     def _slow_chunks(self, evaluation: Evaluation) -> list[int]:
         """Return the chunks of a worker that takes too long."""

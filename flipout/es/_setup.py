@@ -44,20 +44,20 @@ def perturb_trained(
 
 def checked_optimizer(optimizer: Any, trained: list[nn.Parameter]) -> torch.optim.Optimizer:
     """Make the optimiser, and check that it has all trained Parameters and descends."""
-    made = optimizer(trained) if callable(optimizer) else None
-    if not isinstance(made, torch.optim.Optimizer):
+    built = optimizer(trained) if callable(optimizer) else None
+    if not isinstance(built, torch.optim.Optimizer):
         raise InvalidArgument(
             f"optimizer: got a {type(optimizer).__name__}; expected a function from Parameters to a torch optimiser, "
             "such as lambda parameters: torch.optim.Adam(parameters, 1e-2)."
         )
-    if any(group.get("maximize") for group in made.param_groups):
+    if any(group.get("maximize") for group in built.param_groups):
         raise InvalidArgument(
             "optimizer: maximize=True would minimise the fitness, which is maximised already. Leave it out."
         )
-    ids = {id(parameter) for group in made.param_groups for parameter in group["params"]}
+    ids = {id(parameter) for group in built.param_groups for parameter in group["params"]}
     if ids != {id(parameter) for parameter in trained}:
         raise InvalidArgument(
             f"optimizer: it has {len(ids)} Parameters, but {len(trained)} are perturbed. Pass on every Parameter that "
             "the function is called with. To leave one out of the training: parameter.requires_grad_(False)."
         )
-    return made
+    return built

@@ -27,11 +27,11 @@ def state_of(strategy: "EvolutionStrategy") -> dict[str, Any]:
 
 def restore(strategy: "EvolutionStrategy", state: Mapping[str, Any]) -> None:
     """Set a strategy to the state of another one with the same settings."""
-    saved, own = state["settings"], _description(strategy)
+    saved, requested = state["settings"], _description(strategy)
     changed = [
-        f"{key}: {own.get(key)!r} given, {saved.get(key)!r} in the checkpoint"
-        for key in {**saved, **own}
-        if own.get(key) != saved.get(key)
+        f"{key}: {requested.get(key)!r} given, {saved.get(key)!r} in the checkpoint"
+        for key in {**saved, **requested}
+        if requested.get(key) != saved.get(key)
     ]
     if changed or (state["schedule"] is None) != (strategy.schedule is None):
         raise RunError(

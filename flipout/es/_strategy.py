@@ -19,7 +19,7 @@ from ..freeze import freeze
 from ..nn.contexts import hold, weighted_sums
 from ..schemes import Scheme, scheme_of
 from ..whole import whole as whole_number
-from ._checkpoint import has_checkpoint, read_checkpoint, write_checkpoint
+from ._checkpoint_files import has_checkpoint, read_checkpoint, write_checkpoint
 from ._fitness import checked_fitness
 from ._fleet import Fleet, Local
 from ._generation import Generation
@@ -113,11 +113,12 @@ class EvolutionStrategy:
             raise
 
     def __repr__(self) -> str:
-        own = self.settings
+        settings = self.settings
         weights = sum(parameter.numel() for group in self.optimizer.param_groups for parameter in group["params"])
         return (
-            f"EvolutionStrategy({type(self.model).__name__} of {weights:,} weights, population={own.population}, "
-            f"group={own.group}, std={self.std:.4g}, scheme={own.scheme.name!r}, generation={self.generation})"
+            f"EvolutionStrategy({type(self.model).__name__} of {weights:,} weights, "
+            f"population={settings.population}, group={settings.group}, std={self.std:.4g}, "
+            f"scheme={settings.scheme.name!r}, generation={self.generation})"
         )
 
     @property
@@ -144,10 +145,12 @@ class EvolutionStrategy:
         self._std.fill_(self.std)
         if self._started is None:
             self._started = time.perf_counter()
-        own, images = self.settings, (False, True) if self.settings.antithetic else (False,)
-        chunks = list(runs(0, own.draws, own.draws if most is None else most, own.shared))
+        settings, images = self.settings, (False, True) if self.settings.antithetic else (False,)
+        chunks = list(runs(0, settings.draws, settings.draws if most is None else most, settings.shared))
         return [
-            Population(self.model, own.seed, self.generation, *chunk, own.shared, image, lambda: self.generation)
+            Population(
+                self.model, settings.seed, self.generation, *chunk, settings.shared, image, lambda: self.generation
+            )
             for image in images
             for chunk in chunks
         ]
@@ -205,23 +208,24 @@ class EvolutionStrategy:
         Example:
             >>> strategy.tell([score(population) for population in strategy.ask(most=1)])
         """
-        own, started = self.settings, time.perf_counter() if self._started is None else self._started
-        numbers = checked_fitness(fitness, own.population, "tell(fitness)")
+        settings, started = self.settings, time.perf_counter() if self._started is None else self._started
+        numbers = checked_fitness(fitness, settings.population, "tell(fitness)")
         is_finite = numbers.isfinite()
         # A member without its mirror image would count for more than all others.
-        is_kept = is_finite.view(2, -1).all(0).repeat(2) if own.antithetic else is_finite
+        is_kept = is_finite.view(2, -1).all(0).repeat(2) if settings.antithetic else is_finite
         count = int(is_kept.sum())
         if not count:
+            members = "member pair" if settings.antithetic else "member"
             raise NonFinite(
-                f"Generation {self.generation}: no member{' pair' if own.antithetic else ''} has a finite fitness. The "
-                f"weights are unchanged. Look at what the fitness does, or lower std={self.std:g}."
+                f"Generation {self.generation}: no {members} has a finite fitness. The weights are unchanged. Look at "
+                f"what the fitness does, or lower std={self.std:g}."
             )
-        weights = shaped(own.shaping, numbers, is_kept) / count
-        coefficients = weights[: own.draws] - weights[own.draws :] if own.antithetic else weights
+        weights = shaped(settings.shaping, numbers, is_kept) / count
+        coefficients = weights[: settings.draws] - weights[settings.draws :] if settings.antithetic else weights
         norm = self._update.step(coefficients, self.generation, self.optimizer, self.schedule)
-        known, missing = numbers[is_finite], own.population - int(is_finite.sum())
+        known, missing = numbers[is_finite], settings.population - int(is_finite.sum())
         means = float(known.mean()), float(known.max()), norm
-        record = Generation(self.generation, *means, own.population, missing, time.perf_counter() - started)
+        record = Generation(self.generation, *means, settings.population, missing, time.perf_counter() - started)
         self.history.append(record)
         self.generation, self._started = self.generation + 1, None
         self.fleet.follow(self, numbers)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flipout import errors, es
-from flipout.es._checkpoint import has_checkpoint, read_checkpoint, write_checkpoint
+from flipout.es._checkpoint_files import has_checkpoint, read_checkpoint, write_checkpoint
 from tests.es.toys import full, network, strategy
 
 ROOT = Path(__file__).parents[2]
