@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from ._shards import Shard
 from .distributions.base import Distribution
 from .distributions.scaled import ScaledNoise, sample
+from .draws.at_once import AtOnce
 from .draws.bits import is_transformed
 from .draws.draw import Draw
 from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
@@ -36,10 +37,28 @@ class Signs:
     count: int
     antithetic: bool
     part: Part | None = None
+    drawn: AtOnce | None = field(default=None, compare=False)  # may hold these signs; the seed is then its own
 
     def over(self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype) -> list[Tensor]:
         """Return ±1 of shape (count, features) for each pair (dimension, features)."""
-        return next(self.runs(dims, seed, dtype, self.count))
+        ready = None if self.drawn is None else [self._ready(dim, features, dtype) for dim, features in dims]
+        if ready is None or any(signs is None for signs in ready):
+            return next(self.runs(dims, seed, dtype, self.count))
+        return ready  # pyright: ignore[reportReturnType]
+
+    def _ready(self, dim: int, features: int, dtype: torch.dtype) -> Tensor | None:
+        """Return the signs over one dimension if they were drawn at once for the whole model."""
+        assert self.drawn is not None
+        signs, start = self.drawn.signs.get((self.key, dim)), self.first - self.drawn.first
+        part = self.part if dim == 0 else None
+        if signs is None or signs.dtype != dtype or signs.shape[1] != (part.parameter_rows if part else features):
+            return None
+        if start < 0 or start + self.count > signs.shape[0]:
+            return None
+        signs = signs.narrow(0, start, self.count)
+        if part:
+            signs = signs.narrow(1, part.start, features)
+        return -signs if self.antithetic and dim == 0 else signs
 
     def runs(
         self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype, batch_rows: int, masks: bool = False
@@ -78,8 +97,10 @@ class Perturbation:
     dtype: torch.dtype
     part: Part | None = None
     source: Tensor | None = None  # the spread is its softplus, computed together with the noise
-    noise: Tensor | None = None  # the noise of `base`, if it was drawn at once for the whole model
+    noise: Tensor | None = None  # the noise of `bases` bases from `base` on, if drawn at once for the whole model
     base: int = 0
+    bases: int = 1
+    drawn: AtOnce | None = None  # holds the signs of this draw
 
     @property
     def spread(self) -> Tensor:
@@ -100,13 +121,16 @@ class Perturbation:
 
     @property
     def signs(self) -> Signs:
-        return Signs(self.key, self.first, self.examples, self.draw.antithetic, self.part)
+        return Signs(self.key, self.first, self.examples, self.draw.antithetic, self.part, self.drawn)
 
     def seed_of_signs(self, reuse: bool) -> Tensor:
         return self.draw.seed_of_signs(reuse)
 
     def deltas(self, first: int, count: int) -> Tensor:
         """Return ΔŴ of the bases `first` onward, of shape (count, *shape)."""
+        start = first - self.base
+        if self.bases > 1 and self.noise is not None and 0 <= start <= self.bases - count:
+            return self._rows_of(self.spread * self.noise.narrow(0, start, count), 1)
         return self._sample(self._starts(NOISE, first, count))
 
     def shard_of_deltas(self, shard: Shard, count: int) -> Tensor:
@@ -118,7 +142,7 @@ class Perturbation:
     def delta(self, base: int = 0) -> Tensor:
         """Return ΔŴ of one base."""
         if self.noise is not None and self.computed_spread is not None and base == self.base:
-            delta = self.computed_spread * self.noise
+            delta = self.computed_spread * (self.noise if self.bases == 1 else self.noise[0])
             return delta if self.part is None else self._rows_of(delta, 0)
         return self._sample(*self._start(base))
 

@@ -15,7 +15,7 @@ from .at_once import AtOnce, Roster
 from .bits import is_recorded, uses_numpy
 from .draw import Draw
 
-_DrawnByBase = dict[tuple[torch.dtype, int], AtOnce]  # the key is dtype and base
+_DrawnByBase = dict[tuple[torch.dtype, int, int], AtOnce]  # the key is dtype, first base and number of bases
 
 
 class Pass:
@@ -144,12 +144,13 @@ class Pass:
             return draw.rank * examples
         return int(counts[: draw.rank].sum())
 
-    def at_once(self, real: torch.dtype, group: int | None) -> AtOnce | None:
+    def at_once(self, real: torch.dtype, group: int | None, is_grouped: bool = False) -> AtOnce | None:
         """Return the small signs and noise of the whole model, drawn by the first call that asks for them.
 
         Args:
             real: The dtype of the signs and the noise.
             group: Number of examples that share a base under the scheme; None for all.
+            is_grouped: Whether the scheme reads the noise of several bases. If not, several bases give None.
 
         Returns:
             The signs and noise, or None if they cannot be kept or if the examples have several bases.
@@ -157,24 +158,26 @@ class Pass:
         draw = self.draw
         if self.roster is None or not draw.fixed or asks_for_kernels():
             return None
-        base, group = 0, draw.group or group
+        base, bases, group = 0, 1, draw.group or group
         if group:
             base = self.offset // group
-            if self.examples and (self.offset + self.examples - 1) // group != base:
+            if self.examples:
+                bases = (self.offset + self.examples - 1) // group - base + 1
+            if bases > 1 and not is_grouped:
                 return None
         drawn = _replayed.of(self) if self.is_closed else self.drawn
-        found = drawn.get((real, base))
+        found = drawn.get((real, base, bases))
         if found is None:
             if self.examples is None or real not in (torch.float32, torch.float64) or not uses_numpy(draw.seed):
                 return None
             seed = int(draw.seed)
             sign_seed = seed if draw.sign_seed is None else int(draw.sign_seed)
-            position = (draw.fold, base, self.offset, self.examples, real)
+            position = (draw.fold, base, self.offset, self.examples, real, bases)
             if not torch.is_inference_mode_enabled():
-                found = drawn[real, base] = self.roster.make(seed, sign_seed, *position)
+                found = drawn[real, base, bases] = self.roster.make(seed, sign_seed, *position)
             else:
                 with torch.inference_mode(False):  # autograd may keep the tensors
-                    found = drawn[real, base] = self.roster.make(seed, sign_seed, *position)
+                    found = drawn[real, base, bases] = self.roster.make(seed, sign_seed, *position)
         return found
 
     def close(self) -> None:

@@ -126,9 +126,20 @@ def taken(codes: np.ndarray, dtype: torch.dtype, *, is_mask: bool = False) -> Te
     return signs.view(dtype) if dtype.itemsize == 2 else signs  # numpy has no bfloat16
 
 
-def taken_rows(codes: np.ndarray, dtype: torch.dtype, is_mask: bool = False) -> np.ndarray:
-    """Return what `taken` returns, as a numpy array; half precision is stored as int16."""
-    return _array(dtype, is_mask).take(codes, 0).reshape(*codes.shape[:-1], 8 * codes.shape[-1])
+def taken_rows(
+    codes: np.ndarray, dtype: torch.dtype, is_mask: bool = False, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Return `taken` as a numpy array, in the memory of `out` if it is given."""
+    if out is not None:
+        out = out.reshape(*codes.shape, 8)
+    # Every byte is in the table, so "wrap" only skips the bounds check.
+    found = _array(dtype, is_mask).take(codes, 0, out, "wrap")
+    return found.reshape(*codes.shape[:-1], 8 * codes.shape[-1])
+
+
+def signs_type(dtype: torch.dtype) -> np.dtype:
+    """Return the dtype of the arrays that `taken_rows` returns for signs."""
+    return _array(dtype, False).dtype
 
 
 @cache

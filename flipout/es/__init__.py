@@ -1,12 +1,12 @@
 """Evolution strategies: a whole population of perturbed networks in one batch."""
 
 from . import rl
-from .fleet import Fleet, Local
-from .population import Population
-from .ray import RayFleet
-from .records import Generation
-from .shaping import SHAPINGS, centered_rank, raw, z_score
-from .strategy import EvolutionStrategy
+from ._fleet import Fleet, Local
+from ._generation import Generation
+from ._population import Population
+from ._ray_fleet import RayFleet
+from ._shaping import SHAPINGS, centered_rank, raw, z_score
+from ._strategy import EvolutionStrategy
 
 __all__ = [
     "SHAPINGS",

@@ -65,7 +65,9 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
         session.count(rows, label_of(layer), is_certain=is_certain)
     if session.draw.seed.device != x.device:
         session = session.to(x.device)
-    made = None if session.roster is None or torch.compiler.is_compiling() else session.at_once(dtype, scheme.group)
+    made = None
+    if session.roster is not None and not torch.compiler.is_compiling():
+        made = session.at_once(dtype, scheme.group, scheme.is_grouped)
     return Perturbations(layer, session, keys, dtype, scheme, made)
 
 

@@ -227,5 +227,7 @@ def weighted_sums(model: nn.Module, coefficients: Tensor) -> Iterator[tuple[nn.P
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 scheme = layer.flipout.scheme
-                p = Perturbations(layer, session.to(parameter.device), keys, parameter.dtype, scheme)[name]
+                here, dtype = session.to(parameter.device), parameter.dtype
+                made = here.at_once(dtype, scheme.group, scheme.is_grouped)
+                p = Perturbations(layer, here, keys, dtype, scheme, made)[name]
                 yield parameter, scheme.weighted(p, sign_groups(layer, name), coefficients)

@@ -13,7 +13,7 @@ from ..distributions.scaled import is_spread_fused
 from ..draws.at_once import AtOnce
 from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused
-from ..ops.base import Op, Straight
+from ..ops.base import Op, Straight, is_tracked
 from ..perturbation import Part, Perturbation
 from ..schemes.base import BoundProduct, Scheme, add_by_example
 from .companions import learned_companions
@@ -81,8 +81,9 @@ class Perturbations:
         about = (self.draw, key, first, examples, self.dtype)
         noise = None
         if self.made is not None and parameter.dtype == self.dtype:
-            noise = self.made.noise.get(key)
-            if noise is not None and noise.shape != parameter.shape:  # its data was replaced
+            noise, bases = self.made.noise.get(key), self.made.bases
+            shape = parameter.shape if bases == 1 else (bases, *parameter.shape)
+            if noise is not None and noise.shape != shape:  # its data was replaced
                 noise = plan.alone = None
                 for root, _ in plan.roots:
                     root.forget_roster()
@@ -94,8 +95,14 @@ class Perturbations:
         if quiet is not None:
             is_quiet = torch.arange(parameter.shape[0], device=parameter.device) == quiet
             spread = torch.where(is_quiet.unsqueeze(1), 0, spread)
-        base = 0 if noise is None or self.made is None else self.made.base
-        return Perturbation(parameter, spread, distribution, *about, noise=noise, base=base)
+        p = Perturbation(parameter, spread, distribution, *about)
+        if self.made is None:
+            return p
+        if noise is not None:
+            p.noise, p.base, p.bases = noise, self.made.base, self.made.bases
+        if not (self.scheme.reuse_signs or is_tracked()):  # a backward pass would keep them
+            p.drawn = self.made
+        return p
 
     def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None = None, part: Part | None = None) -> Tensor:
         """Return the op's output (N, …) for x (N, …), each example under its own weight.
@@ -172,6 +179,11 @@ class Perturbations:
             parameters = self.layer._parameters
             plain = parameters[bias] if bias in parameters else getattr(self.layer, bias, None)
             return self.product(op, x, weight, plain)
+        may_form = op.formed_from is not None and self.session.formed is None and not is_tracked()
+        if may_form and weight in self.distributions and x.dtype == self.dtype:
+            y = self.scheme.affine(op, x, self[weight], self[bias])
+            if y is not None:
+                return y
         y = self.product(op, x, weight, None)
         if self.session.formed is not None:
             return add_by_example(y, self.formed(bias), op.out_dim)

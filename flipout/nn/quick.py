@@ -109,7 +109,7 @@ def remember(layer: "Perturbed", noise: "Perturbations", op: Op, x: Tensor, y: T
     if made is None or "weight" not in noise.keys:
         return
     key, scheme = noise.keys["weight"], noise.scheme
-    usual = key in made.noise and not plan.opened and len(plan.roots) == 1 and layer.training
+    usual = made.bases == 1 and key in made.noise and not plan.opened and len(plan.roots) == 1 and layer.training
     usual = usual and "bias" not in plan.distributions and "bias" in layer._parameters and not plan.quiet_rows
     usual = usual and plan.roots[0][0].thread.running.session is session and noise.draw.rows == 1
     usual = usual and x.shape[0] == session.examples

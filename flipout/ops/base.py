@@ -48,8 +48,12 @@ class Op(ABC):
         """Return the output (N, …) for an input (N, …)."""
 
     @abstractmethod
-    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
-        """Write `apply(x, weight)` into `out`. Called without autograd only."""
+    def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return `apply(x, weight, bias)`, by another library if that is faster. Called without autograd only."""
+
+    @abstractmethod
+    def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
+        """Write `apply(x, weight)` into `out`, plus `biases` (bases, out), one per weight. Called without autograd."""
 
     @abstractmethod
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:

@@ -43,8 +43,14 @@ class Conv(Op):
         y = self._unfold(torch.convolution(self._fold(x), weight.flatten(0, 1), None, *self._options()))
         return y if bias is None else y + bias.view(-1, *[1] * (x.dim() - 2))
 
-    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+    def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self.apply(x, weight, bias)
+
+    def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
         out.copy_(self.apply(x, weight))
+        if biases is not None:
+            count, features = biases.shape
+            out.view(count, -1, *out.shape[1:]).add_(biases.view(count, 1, features, *[1] * (x.dim() - 2)))
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if not any(needs):

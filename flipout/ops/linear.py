@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import onednn
 from .base import Gradients, Op
 
 
@@ -34,11 +35,19 @@ class Linear(Op):
         y = y.view(*x.shape[:-1], self.out_features)
         return y if bias is None else y + bias
 
-    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+    def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        y = onednn.infer_linear(x, weight, bias) if self.bases is None and x.is_cpu else None
+        return self.apply(x, weight, bias) if y is None else y
+
+    def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
         if self.bases is None:
-            out.copy_(self.apply(x, weight))
+            out.copy_(self.apply(x, weight, biases))
+            return
+        rows, out = self._grouped(x), out.view(self.bases, -1, self.out_features)
+        if biases is None:
+            torch.bmm(rows, weight.mT, out=out)
         else:
-            torch.bmm(self._grouped(x), weight.mT, out=out.view(self.bases, -1, self.out_features))
+            torch.baddbmm(biases.unsqueeze(1), rows, weight.mT, out=out)
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if self.bases is None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from ..draws.bits import is_transformed
 
 _LEAST = 2**20  # multiplications; below, MKL is faster
 _LEAST_BOUND = 2**21  # the same for a weight that many small products leave in the cache
@@ -17,6 +19,9 @@ _ops: Any = torch.ops.mkldnn
 IS_BUILT = torch.backends.mkldnn.is_available() and all(
     hasattr(_ops, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
+
+
+_HAS_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"  # without it MKL is as fast
 
 
 def serves(tensor: Tensor, multiplications: int, least: int = _LEAST) -> bool:
@@ -30,6 +35,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b. It has no gradient."""
     if not serves(x, x.numel() * weight.shape[0]):
         return F.linear(x, weight, bias)
+    return _ops._linear_pointwise.default(x, weight, bias, "none", [], "")
+
+
+def infer_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """Return x Wᵀ + b for a matrix x, if nothing is differentiated and oneDNN serves it; else None."""
+    outputs = weight.shape[0]
+    if torch.is_grad_enabled() or outputs == 1 or x.dim() != 2 or not serves(x, x.numel() * outputs, _LEAST_BOUND):
+        return None
+    is_plain = type(x) is Tensor and type(weight) in (nn.Parameter, Tensor)
+    is_plain = is_plain and x.is_contiguous() and weight.is_contiguous()
+    is_single = weight.dtype == torch.float32 and (bias is None or bias.dtype == torch.float32)
+    if not (is_plain and is_single and _HAS_AVX512) or is_transformed() or torch.is_autocast_enabled("cpu"):
+        return None
     return _ops._linear_pointwise.default(x, weight, bias, "none", [], "")
 
 

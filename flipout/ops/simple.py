@@ -35,8 +35,15 @@ class SimpleOp(Op):
     def batched(self, count: int) -> Self:
         """Return the op for `count` weights, stacked in dimension 0, each for an equal share of x's rows in order."""
 
-    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+    def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self.apply(x, weight, bias)
+
+    def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
         out.copy_(self.apply(x, weight))
+        if biases is not None:
+            shape = [1] * (out.dim() + 1)
+            shape[0], shape[self.out_dim % out.dim() + 1] = biases.shape
+            out.unflatten(0, (len(biases), -1)).add_(biases.view(shape))
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if not any(needs):

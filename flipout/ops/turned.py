@@ -27,8 +27,13 @@ class Turned(Op):
             y = torch.bmm(self._grouped(x), weight).view(*x.shape[:-1], self.out_features)
         return y if bias is None else y + bias
 
-    def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
+    def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self.apply(x, weight, bias)
+
+    def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
         out.copy_(self.apply(x, weight))
+        if biases is not None:
+            out.view(len(biases), -1, self.out_features).add_(biases.unsqueeze(1))
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
         if self.bases is None:

@@ -37,6 +37,8 @@ class Scheme(ABC):
     once: bool = False
     own_weights: bool = False
     is_shared: bool = False  # all examples see one weight, so nobody has to tell them apart
+    is_grouped: bool = False  # a call reads the noise of all groups, so it may be drawn at once
+    reuse_signs: bool = False  # the signs do not belong to the draw
     group: int | None = None
     transformable: bool = True
 
@@ -69,6 +71,13 @@ class Scheme(ABC):
             bias: A bias without noise, or None.
             p: The weight and its noise.
             drawn: The signs and noise that were drawn at once for the whole model.
+        """
+        return None
+
+    def affine(self, op: Op, x: Tensor, p: Perturbation, bias: Perturbation) -> Tensor | None:
+        """Return `product` plus `add_vector` for x (N, …) in one operation, or None if that would not be faster.
+
+        It is called only if nothing is differentiated or traced.
         """
         return None
 

@@ -30,6 +30,8 @@ def delta_of_each_example(p: Perturbation, group: int | None) -> Tensor:
     deltas = p.deltas(first, count)
     if count == 1:
         return deltas
+    if p.examples == count * group:  # whole groups
+        return deltas.repeat_interleave(group, 0)
     index = torch.arange(p.first, p.first + p.examples, device=deltas.device) // group - first
     return deltas[index]
 

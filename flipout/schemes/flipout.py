@@ -8,10 +8,10 @@ from torch import Tensor
 from .._arguments import whole_number
 from ..backend import chosen
 from ..distributions.base import Distribution
-from ..draws.at_once import AtOnce
+from ..draws.at_once import FILLED, AtOnce
 from ..draws.bits import is_transformed
 from ..errors import AsymmetricDistribution
-from ..ops.base import Op, flipped, is_tracked
+from ..ops.base import Op, by_example, flipped, is_tracked
 from ..perturbation import Perturbation
 from .base import BoundProduct, Scheme, add_by_example
 from .bases import bases_of, delta_of_each_example, group_kernel, missing_rows, pad_rows
@@ -49,6 +49,7 @@ class Flipout(Scheme):
     perturbation_dtype: torch.dtype | None = None
 
     name = "flipout"
+    is_grouped = True
 
     def __post_init__(self) -> None:
         if self.group is not None:
@@ -91,11 +92,25 @@ class Flipout(Scheme):
         r, s = drawn.signs[p.key, op.r_dim], drawn.signs[p.key, op.s_dim]
         if p.part is not None:
             r = r.narrow(1, p.part.start, p.part.length)
-        return flipped(x, op, op, p.mean, p.delta(drawn.base), -r if p.draw.antithetic else r, s, bias)
+        if p.draw.antithetic:
+            r = -r
+        if drawn.bases > 1:
+            return self._product_by_bases(op, x, bias, p, r, s)
+        return flipped(x, op, op, p.mean, p.delta(drawn.base), r, s, bias)
+
+    def affine(self, op: Op, x: Tensor, p: Perturbation, bias: Perturbation) -> Tensor | None:
+        if not Spec(op, op, p.signs).forms(x):
+            return None
+        spec, delta, missing = self._over_bases(op, p, bases_of(p, self.group))
+        biases = self.vector(bias.for_examples(spec.signs.first, spec.signs.count))
+        seed = p.seed_of_signs(self.reuse_signs)
+        if missing is None:
+            return spec.formed(x, p.mean, biases, delta, seed)
+        return spec.formed(pad_rows(x, missing), p.mean, biases, delta, seed).narrow(0, missing[0], x.shape[0])
 
     def is_small(self, op: Op, x: Tensor, key: int, drawn: AtOnce, outputs: int) -> bool:
         """Return True if torch's own operations should compute the product of x (N, …) with the signs in `drawn`."""
-        if self.reuse_signs or self.perturbation_dtype is not None or x.numel() >= SMALL:
+        if self.reuse_signs or self.perturbation_dtype is not None or (x.numel() >= SMALL and drawn.bases == 1):
             return False
         r, s = drawn.signs.get((key, op.r_dim)), drawn.signs.get((key, op.s_dim))
         # A tied kernel with other groups, or a Parameter whose shape was changed, needs another number of signs.
@@ -141,6 +156,27 @@ class Flipout(Scheme):
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         return flipped_sum(p, groups, coefficients, self.group, self.reuse_signs)
+
+    def _product_by_bases(
+        self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, r: Tensor, s: Tensor
+    ) -> Tensor | None:
+        """Return the product without gradients, one base after the other; None if another way is faster."""
+        first, count, group = bases_of(p, self.group)
+        is_filled = group * p.draw.rows >= FILLED and p.first % group == 0
+        if is_tracked() or not is_filled or p.noise is None or Spec(op, op, p.signs).forms(x):
+            return None
+        is_expanded = x.stride(0) == 0  # all rows are one row in memory
+        y = op.infer(x[:1] if is_expanded else x, p.mean, bias)
+        if is_expanded:
+            y = y.repeat(x.shape[0], *[1] * (y.dim() - 1))
+        parts = (*by_example(x, s, op.in_dim), *by_example(y, r, op.out_dim))
+        sizes = [group] * (count - 1) + [p.examples - group * (count - 1)]
+        of_bases = zip(*(part.split_with_sizes(sizes) for part in parts), p.deltas(first, count), strict=True)
+        for x_base, s_base, y_base, r_base, delta in of_bases:
+            flipped_x = x_base * s_base
+            product = op.infer(flipped_x if x.dim() == flipped_x.dim() else flipped_x.flatten(0, 1), delta)
+            y_base.addcmul_(product.view(y_base.shape), r_base)
+        return y
 
     def _over_bases(
         self, op: Op, p: Perturbation, bases: tuple[int, int, int]

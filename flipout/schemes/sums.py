@@ -56,26 +56,29 @@ def flipped_sum(
             dtype = torch.float16 if p.dtype.itemsize == 2 else p.dtype
             signs = p.signs.over(list(enumerate(p.parameter.shape)), seed, dtype)
             return kernel(*signs, coefficients, p.dtype, *arguments)
-    total = torch.zeros_like(p.parameter, dtype=coefficients.dtype)
+    total = None
     group = bases_of(p, group)[2]
-    for start, count in runs(p.first, p.examples, _chunk_examples(p, sign_groups, group, total), group):
-        chunk, chunk_coefficients = p.for_examples(start, count), coefficients[start - p.first :][:count]
+    for start, count in runs(p.first, p.examples, _chunk_examples(p, sign_groups, group), group):
+        chunk = p if count == p.examples else p.for_examples(start, count)
+        chunk_coefficients = coefficients[start - p.first :][:count]
         first, bases, _ = bases_of(chunk, group)
-        if bases > 1:  # complete the first and the last group
+        if bases > 1 and count != bases * group:  # complete the first and the last group
             missing = (start - first * group, (first + bases) * group - start - count)
             chunk_coefficients = F.pad(chunk_coefficients, missing)
             chunk = p.for_examples(first * group, bases * group)
         signs = _weighted_signs(chunk, sign_groups, chunk_coefficients, bases, seed)
-        total = total + (p.deltas(first, bases).to(total.dtype) * signs).sum(0)
-    return total
+        partial_sum = (p.deltas(first, bases).to(coefficients.dtype) * signs).sum(0)
+        total = partial_sum if total is None else total + partial_sum
+    return torch.zeros_like(p.parameter, dtype=coefficients.dtype) if total is None else total
 
 
-def _chunk_examples(p: Perturbation, sign_groups: int | None, group: int, total: Tensor) -> int:
+def _chunk_examples(p: Perturbation, sign_groups: int | None, group: int) -> int:
     """Return how many examples fit into a chunk: whole groups if one fits, else a part of a group."""
-    shared, signs = group or p.examples, total.numel()
+    shape, size = p.parameter.shape, p.parameter.numel()
+    shared, signs = group or p.examples, size
     if sign_groups is not None:
-        signs = total.shape[0] + sign_groups * total.shape[1]
-    limit, per_base = numbers_per_chunk(total), max(total.numel() + shared * signs, 1)
+        signs = shape[0] + sign_groups * shape[1]
+    limit, per_base = numbers_per_chunk(p.parameter), max(size + shared * signs, 1)
     return limit // per_base * shared if per_base <= limit else min(limit // max(signs, 1), shared)
 
 

@@ -33,6 +33,28 @@ def test_it_is_what_is_made_alone(real: torch.dtype, about: tuple[int, ...], exa
             assert torch.equal(made.signs[item.key, dim], alone)
 
 
+@pytest.mark.parametrize("real", [torch.float32, torch.float64])
+@pytest.mark.parametrize("base", [0, 3])
+def test_several_bases_are_what_is_made_alone(real: torch.dtype, base: int) -> None:
+    made = Roster(ITEMS).make(7, 5, 2, base, 30, 6, real, 4)
+    assert made.bases == 4
+    for item in ITEMS:
+        if item.is_normal:
+            start = stream_starts(torch.tensor(7), item.key, NOISE, base, 4, 2)
+            assert torch.equal(made.noise[item.key], Stream(start, item.shape, real).normal())
+        for dim, features in item.over:
+            (alone,) = next(signs(torch.tensor(5), item.key, [(dim, features)], 30, 6, real))
+            assert torch.equal(made.signs[item.key, dim], alone)
+
+
+def test_noise_of_many_bases_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_once, "MOST", 4000)
+    made = Roster(ITEMS).make(7, 7, 0, 0, 0, 20, torch.float32, 10)
+    assert made.bases == 10
+    assert made.signs
+    assert not made.noise
+
+
 def test_a_batch_without_examples_has_noise_alone() -> None:
     made = Roster(ITEMS).make(7, 7, 0, 0, 0, 0, torch.float32)
     assert not made.signs

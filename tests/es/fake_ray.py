@@ -1,4 +1,4 @@
-"""As much of Ray as a fleet asks for, in this process: actors answer in order, and only when they are let."""
+"""A stand-in for Ray in this process. Actors answer in order, and only when a test allows it."""
 
 import time
 from collections import deque
@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from flipout.es import ray as module
+from flipout.es import _ray_pool
+from flipout.es._ray_pace import Pace
 
 
 class ActorError(Exception):
-    """An actor is gone."""
+    """An actor has died."""
 
 
 @dataclass(eq=False)
@@ -26,7 +27,7 @@ class Call:
 
     @property
     def generation(self) -> int:
-        """Of a call of `evaluate`; of others −1."""
+        """Return the generation that a call of `evaluate` is for, or −1 for other calls."""
         return self.arguments[-3] if self.name == "evaluate" else -1
 
 
@@ -45,7 +46,7 @@ class Actor:
 
 
 class FakeRay:
-    """`held` says which calls are not answered yet; `answering` is the number of the actor that is at work."""
+    """`held` tells which calls wait. `answering` is the number of the actor that answers now."""
 
     exceptions = SimpleNamespace(
         RayActorError=ActorError, ObjectLostError=ActorError, NodeDiedError=ActorError, WorkerCrashedError=ActorError
@@ -77,7 +78,7 @@ class FakeRay:
         return ready, [call for call in calls if call not in ready]
 
     def get(self, call: Call) -> Any:
-        """All that its actor was asked before is done before."""
+        """Answer a call, after the earlier calls of its actor."""
         while call.outcome is None:
             asked = call.actor.queue.popleft()
             self.answering = call.actor.number
@@ -101,8 +102,8 @@ def _outcome(copy: Any, call: Call) -> Callable[[], Any]:
 
 
 def installed(patch: pytest.MonkeyPatch) -> FakeRay:
-    """In the place of Ray, for every fleet that is made from here on; without patience."""
+    """Replace Ray for all fleets made from now on, and never wait."""
     fake = FakeRay()
-    patch.setattr(module, "_ray", lambda: fake)
-    patch.setattr(module, "_TICK", 0.0)
+    patch.setattr(_ray_pool, "import_ray", lambda: fake)
+    patch.setattr(Pace, "tick", 0.0)
     return fake

@@ -1,4 +1,4 @@
-"""Who evaluates does not matter: the members are the same in any parts."""
+"""The members are the same in every chunking, whoever evaluates them."""
 
 import pickle
 from typing import Any
@@ -16,8 +16,8 @@ PARTS = [es.Local(members) for members in (1, 3, 4, 7, 24, 1000)] + [es.Local(me
 
 @pytest.mark.parametrize("antithetic", [False, True], ids=["plain", "antithetic"])
 @pytest.mark.parametrize("scheme", ["flipout", "independent", flipout.LowRank(2)], ids=str)
-def test_any_parts_give_the_same_weights(scheme: Any, antithetic: bool) -> None:
-    """Fitness agrees to rounding; its ranks, and so the update, bit for bit."""
+def test_every_chunking_gives_the_same_weights(scheme: Any, antithetic: bool) -> None:
+    """The fitness agrees to rounding; its ranks, and so the update, agree bit for bit."""
     whole, *others = (strategy(scheme=scheme, antithetic=antithetic, fleet=fleet) for fleet in reversed(PARTS))
     expected = whole.fleet.evaluate(whole)
     whole.run(3)
@@ -60,7 +60,7 @@ def test_bad_budgets(how: dict[str, Any]) -> None:
 
 
 class Copies(es.Fleet):
-    """Two copies of the strategy that only fitness numbers reach; some members get lost."""
+    """Two copies of the strategy that receive only fitness numbers. One member gets lost."""
 
     def __init__(self) -> None:
         self.copies: list[es.EvolutionStrategy] = []

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors, es
-from flipout.es.population import seed_of
+from flipout.es._seeds import seed_of
 from flipout.nn.contexts import in_eval
-from flipout.schemes import SchemeName
 from tests.es.toys import X, strategy
 from tests.networks import TiedLM, convnet, encoder, mlp
 from tests.oracles import weights_of_each
@@ -44,8 +43,8 @@ def leaves(made: Any) -> list[Tensor]:
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_member_is_a_network(name: str, scheme: SchemeName, image: bool) -> None:
-    """Against torch's own module with the weights of each member, called with its batch."""
+def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
+    """Compare with a plain module that has the weights of one member."""
     make, shape = MODELS[name]
     torch.manual_seed(0)
     plain, model = make().double().eval(), make().double().train()
@@ -71,12 +70,31 @@ def test_every_member_is_a_network(name: str, scheme: SchemeName, image: bool) -
     assert not any(leaf.requires_grad for leaf in leaves(batched))
 
 
+@pytest.mark.parametrize("most", [3, 5, 8])
+@pytest.mark.parametrize("shared", [False, True], ids=["own inputs", "one batch"])
+def test_members_with_many_rows_are_the_same_in_every_chunk(shared: bool, most: int) -> None:
+    """With 32 rows or more, members' weights are formed. Chunks may begin and end within a group."""
+    torch.manual_seed(0)
+    plain, model = mlp().eval(), mlp()
+    plain.load_state_dict(model.state_dict())
+    made = strategy(None, model, antithetic=True, population=24, group=8)
+    x = torch.randn(40, 4).expand(12, 40, 4) if shared else torch.randn(12, 40, 4)
+    for image, whole in enumerate(made.ask()):
+        y = whole(x)
+        parts = [part for part in made.ask(most) if part.antithetic == image]
+        assert torch.equal(torch.cat([part(x[part.first :][: part.size]) for part in parts]), y)
+        with in_eval(model), flipout.hold(model, seed_of(0, 0), group=4, antithetic=bool(image)):
+            model(x[:, 0])  # fixes the number of examples
+            weights = weights_of_each(model)
+        for member in range(12):
+            own = {key: weight[member] for key, weight in weights.items()}
+            torch.testing.assert_close(y[member], torch.func.functional_call(plain, own, (x[member],)))
+
+
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_formed_once_are_those_of_every_call(
-    name: str, scheme: SchemeName, image: bool, monkeypatch: Any
-) -> None:
+def test_weights_formed_once_are_those_of_every_call(name: str, scheme: str, image: bool, monkeypatch: Any) -> None:
     make, shape = MODELS[name]
     torch.manual_seed(0)
     model, noise = make().double(), flipout.Gaussian(0.3)
@@ -141,11 +159,11 @@ def test_an_output_without_rows() -> None:
 
 
 def test_a_population_is_not_guessed() -> None:
-    """(members, batch, …) without saying so reaches the layer as it is: a convolution refuses it."""
+    """Without `batched`, (members, batch, …) reaches the layer unchanged, and a convolution refuses it."""
     made = strategy(None, convnet().double())
     with pytest.raises(errors.InvalidInput, match=r"input of shape .*population\(x, batched=True\)"):
         made.ask()[0](torch.zeros(24, 3, 2, 6, 6, dtype=torch.float64))
-    with pytest.raises(errors.ExampleCount, match=r"In a population of 24: inputs are \(24, …\)"):
+    with pytest.raises(errors.ExampleCount, match=r"In a population of 24 members: inputs are \(24, …\)"):
         made.ask()[0](torch.zeros(7, 2, 6, 6, dtype=torch.float64))
     assert isinstance(made.ask()[0], es.Population)
 
@@ -155,9 +173,9 @@ def test_formed_members_are_there_in_their_own_context_alone() -> None:
     one, other = strategy().ask(12)
     with one.formed() as members:
         assert torch.equal(members(x), members(x))
-        with other.formed(), pytest.raises(errors.InvalidInput, match="inside of another"):
+        with other.formed(), pytest.raises(errors.InvalidInput, match="inside another"):
             members(x)
-    with pytest.raises(errors.InvalidInput, match="after its `with`"):
+    with pytest.raises(errors.InvalidInput, match="outside its `with`"):
         members(x)
 
 
@@ -166,6 +184,6 @@ def test_a_population_ends_with_its_generation() -> None:
     (before,) = made.ask()
     before(x)
     made.tell(torch.arange(24.0))
-    with pytest.raises(errors.InvalidInput, match="is of generation 0, and the strategy is at 1"):
+    with pytest.raises(errors.InvalidInput, match="belongs to generation 0, but the strategy is at generation 1"):
         before(x)
     made.ask()[0](x)

@@ -1,11 +1,10 @@
-"""Bad input: an error that names it and the fix, and a model left as it was."""
+"""Bad input gets an error that names it and the fix, and the model stays unchanged."""
 
 import math
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import flipout
 from flipout import errors
@@ -26,7 +25,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "seed": ({"seed": 0.5}, errors.InvalidArgument, "seed=0.5"),
     "shaping": ({"shaping": "ranks"}, errors.InvalidArgument, "shaping='ranks'"),
     "scheme": ({"scheme": "flip"}, errors.InvalidArgument, "scheme='flip'"),
-    "two groups": ({"scheme": flipout.Flipout(group=8)}, errors.InvalidArgument, "they differ"),
+    "two groups": ({"scheme": flipout.Flipout(group=8)}, errors.InvalidArgument, "group sizes differ"),
     "a precision": (
         {"scheme": flipout.Flipout(perturbation_dtype=torch.float8_e4m3fn)},
         errors.InvalidArgument,
@@ -34,23 +33,6 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "one perturbation": ({"scheme": "shared"}, errors.NoPopulation, "'shared' can never serve a population"),
     "no weights": ({"scheme": "local_reparam"}, errors.NoPopulation, "'local_reparam' can never serve"),
-    "an optimiser": ({"optimizer": torch.optim.SGD(network().parameters())}, errors.InvalidArgument, "a function from"),
-    "no optimiser": ({"optimizer": lambda p: None}, errors.InvalidArgument, "a function from"),
-    "half of it": (
-        {"optimizer": lambda p: torch.optim.SGD(p[:2])},
-        errors.InvalidArgument,
-        "it has 2 Parameters, but 4",
-    ),
-    "the wrong way": (
-        {"optimizer": lambda p: torch.optim.SGD(p, maximize=True)},
-        errors.InvalidArgument,
-        "maximize=True would minimise",
-    ),
-    "a schedule by loss": (
-        {"schedule": torch.optim.lr_scheduler.ReduceLROnPlateau},
-        errors.InvalidArgument,
-        "steps by a loss",
-    ),
 }
 
 
@@ -64,74 +46,9 @@ def test_bad_arguments(name: str) -> None:
     assert same_state(before, state(model))
 
 
-class Gain(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(4, dtype=torch.float64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.gain * x
-
-
-def test_a_parameter_that_no_layer_perturbs() -> None:
-    lstm = flipout.regularizers.ZarembaLSTM(4, 4, dropout=0.5).double()
-    message = r"1\.bias_hh_l0 of a ZarembaLSTM.*flipout.register.*requires_grad_\(False\)"
-    with pytest.raises(errors.UnknownParameter, match=message):
-        strategy(model=nn.Sequential(network(), lstm))
-
-
-def test_a_parameter_of_a_module_that_nobody_knows() -> None:
-    model = nn.Sequential(Gain(), network())
-    gain = model.get_parameter("0.gain").requires_grad_(False)
-    strategy(model=model).step()
-    assert gain.tolist() == [1.0] * 4
-    model = nn.Sequential(Gain(), network())
-    strategy(model=model).step()
-    assert 1.0 not in model.get_parameter("0.gain").tolist()
-
-
-def test_nothing_to_train() -> None:
-    with pytest.raises(errors.InvalidArgument, match="nothing to train"):
-        strategy(model=network().requires_grad_(False))
-
-
-def test_a_model_with_noise() -> None:
-    model = flipout.perturb(network(), flipout.Gaussian(0.1))
-    with pytest.raises(errors.AlreadyPerturbed, match=r"flipout.freeze\(model\)"):
-        strategy(model=model)
-
-
 def test_noise_that_ends_later() -> None:
     made = strategy(std=lambda generation: 0.1 - 0.05 * generation)
     assert made.run(2)[-1].generation == 1
     with pytest.raises(errors.InvalidArgument, match=r"std=0\.0 in generation 2"):
         made.step()
     assert made.generation == 2
-
-
-@pytest.mark.parametrize("shape", [(), (23,), (24, 1), (12, 2)])
-def test_fitness_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
-    made = strategy(lambda population: torch.zeros(shape))
-    with pytest.raises(errors.InvalidInput, match=r"fitness\(population\).*expected \(24,\)"):
-        made.step()
-    with pytest.raises(errors.InvalidInput, match=r"tell\(fitness\).*expected \(24,\)"):
-        made.tell(torch.zeros(shape))
-    assert made.generation == 0
-
-
-@pytest.mark.parametrize("wrong", [None, "good", [None] * 24])
-def test_fitness_that_is_no_number(wrong: Any) -> None:
-    with pytest.raises(errors.InvalidInput, match="expected 24 numbers"):
-        strategy(lambda population: wrong).step()
-
-
-def test_no_fitness() -> None:
-    with pytest.raises(errors.InvalidArgument, match="fitness=None"):
-        strategy(None).step()
-
-
-def test_bad_runs() -> None:
-    wrong: list[dict[str, Any]] = [{"generations": -1}, {"generations": 1, "every": 0}, {"generations": 1.5}]
-    for how in wrong:
-        with pytest.raises(errors.InvalidArgument, match="expected a whole number"):
-            strategy().run(**how)

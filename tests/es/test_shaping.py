@@ -1,4 +1,4 @@
-"""What a fitness counts for."""
+"""Shapings map fitness to weights in the update."""
 
 import math
 
@@ -10,7 +10,7 @@ from scipy import stats
 from torch import Tensor
 
 from flipout import errors, es
-from flipout.es.shaping import shaped, shaping_of
+from flipout.es._shaping import shaped, shaping_of
 
 numbers = st.lists(st.sampled_from([-3.0, -1.0, 0.0, 0.5, 2.0, 1e6]), min_size=1, max_size=12)
 
@@ -21,7 +21,7 @@ def tensor(values: list[float]) -> Tensor:
 
 @given(numbers)
 def test_centered_ranks(values: list[float]) -> None:
-    """scipy's average ranks, from −½ to ½; they sum to 0, and only the order matters."""
+    """They are scipy's average ranks, scaled to −½ … ½. They sum to 0 and depend on the order alone."""
     made = es.centered_rank(tensor(values))
     ranks = tensor(stats.rankdata(values).tolist())
     torch.testing.assert_close(made, (ranks - 1) / max(len(values) - 1, 1) - 0.5 * (len(values) > 1))
@@ -50,10 +50,15 @@ def test_those_left_out_count_for_nothing() -> None:
 
 def test_unknown() -> None:
     with pytest.raises(errors.InvalidArgument, match="shaping='rank': expected one of"):
-        shaping_of("rank")
+        shaping_of("rank")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("wrong", [lambda f: f[:1], lambda f: f / 0, lambda f: 1.0])
 def test_a_function_that_does_not_shape(wrong) -> None:
     with pytest.raises(errors.InvalidInput, match="expected one finite number for each"):
         shaped(wrong, tensor([1.0, 2.0]), torch.tensor([True, True]))
+
+
+def test_large_numbers_have_a_z_score() -> None:
+    fitness = torch.randn(6, dtype=torch.float64)
+    torch.testing.assert_close(es.z_score(fitness * 1e200), es.z_score(fitness))

@@ -1,4 +1,4 @@
-"""The update: the explicit sum over members, the analytic gradient in expectation, the variance that theory gives."""
+"""A strategy runs, repeats and records its generations, and refuses what it cannot use."""
 
 import math
 from typing import Any
@@ -9,172 +9,9 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors, es
-from flipout.nn.contexts import weighted_sums
-from tests import many_draws
 from tests.es.toys import Still, X, network, regression, strategy
-from tests.networks import TiedLM, convnet, encoder
-from tests.oracles import weights_of_each
-from tests.statistics import (
-    assert_mean,
-    assert_mean_below,
-    assert_same_distribution,
-    assert_variance,
-    squared_deviations,
-)
 
 SCHEMES = ("flipout", "independent", flipout.LowRank(2))
-GENERATOR = torch.Generator().manual_seed(3)
-
-
-def explicit(made: es.EvolutionStrategy, inputs: Tensor, fitness: Tensor) -> dict[str, Tensor]:
-    """1 / (N σ²) Σ_n F_n ΔW_n, with every ΔW_n at hand."""
-    totals: dict[str, Tensor] = {}
-    fitness_of = iter(fitness.split([part.size for part in made.ask(5)]))
-    for part in made.ask(5):
-        own, options = next(fitness_of), {"first": part.first, "group": part.group, "antithetic": part.antithetic}
-        with flipout.hold(made.model, es.population.seed_of(part.seed, part.generation), **options), torch.no_grad():
-            made.model(inputs[: part.size])
-            for name, weights in weights_of_each(made.model).items():
-                delta = weights - made.model.get_parameter(name)
-                totals[name] = totals.get(name, 0) + torch.tensordot(own, delta, 1)
-    return {name: total / (len(fitness) * made.std**2) for name, total in totals.items()}
-
-
-MODELS: dict[str, tuple[Any, Any]] = {
-    "mlp": (network, X[0].expand(24, 4)),
-    "convolutions": (lambda: convnet().double().eval(), torch.randn(24, 2, 6, 6, dtype=torch.float64)),
-    "attention": (lambda: encoder(layers=1).double(), torch.randn(24, 3, 8, dtype=torch.float64)),
-    "tied": (lambda: TiedLM().double(), torch.randint(7, (24, 2))),
-}
-
-
-@pytest.mark.parametrize("antithetic", [False, True], ids=["plain", "antithetic"])
-@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-@pytest.mark.parametrize("name", MODELS)
-def test_the_update_is_the_sum_over_members(name: str, scheme: Any, antithetic: bool) -> None:
-    make, inputs = MODELS[name]
-    fitness, model = torch.randn(24, dtype=torch.float64), make()
-    how = {"scheme": scheme, "antithetic": antithetic, "shaping": "raw", "optimizer": lambda p: torch.optim.SGD(p, 0.5)}
-    made = strategy(None, model, **how)
-    expected = explicit(made, inputs, fitness)
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    told = made.tell(fitness)
-    changes = {key: value - before[key] for key, value in model.state_dict().items() if key in expected}
-    assert changes.keys() == expected.keys()
-    for key, change in changes.items():
-        torch.testing.assert_close(change, 0.5 * expected[key], rtol=1e-9, atol=1e-12)
-    norm = math.hypot(
-        *(float(model.get_parameter(n).detach().sub(before[n]).norm()) for n, _ in model.named_parameters())
-    )
-    assert told.update_norm == pytest.approx(norm)
-    assert (told.fitness_mean, told.fitness_max) == pytest.approx((float(fitness.mean()), float(fitness.max())))
-
-
-# y = W x + b at W̄ = 0; C = c xᵀ for the weight and c for the bias are the gradient of the linear fitness c · y.
-A, C_OUT = torch.randn(3, generator=GENERATOR).double(), torch.randn(2, generator=GENERATOR).double()
-GRADIENT = torch.cat((torch.outer(C_OUT, A).flatten(), C_OUT))
-TARGET = torch.tensor([0.7, -1.1], dtype=torch.float64)
-N, STD = 12, 0.3
-
-
-def linear(y: Tensor) -> Tensor:
-    return y @ C_OUT
-
-
-def quadratic(y: Tensor) -> Tensor:
-    return -0.5 * (y - TARGET).square().sum(1)
-
-
-def zeros() -> nn.Linear:
-    model = nn.Linear(3, 2).double()
-    for parameter in model.parameters():
-        nn.init.zeros_(parameter)
-    return model
-
-
-def estimates(
-    fitness: Any, generations: int, scheme: Any = "flipout", group: int = 6, antithetic: bool = False
-) -> Tensor:
-    """(generations, entries): 1 / (N σ²) Σ_n F_n ΔW_n, for many seeds at once."""
-    model = flipout.perturb(zeros(), flipout.Gaussian(STD), scheme=scheme, where="*")
-    images = (False, True) if antithetic else (False,)
-
-    def one(seed: Tensor) -> Tensor:
-        total: Any = 0
-        for image in images:
-            with flipout.hold(model, seed=seed, group=group // len(images), antithetic=image):
-                told = fitness(model(A.expand(N // len(images), 3)))
-                sums = {id(parameter): made for parameter, made in weighted_sums(model, told)}
-                total = total + torch.cat([sums[id(parameter)].flatten() for parameter in model.parameters()])
-        return total / (N * STD**2)
-
-    return torch.func.vmap(one, chunk_size=1000)(many_draws.seeds(generations)).detach()
-
-
-def test_the_estimates_of_a_strategy() -> None:
-    """Each generation an estimate of its own; what follows makes many at once."""
-    how = {"population": N, "group": 6, "std": STD, "shaping": "raw", "optimizer": Still}
-    made = es.EvolutionStrategy(zeros(), lambda p: quadratic(p(A.expand(p.size, 3))), **how)
-    made.run(1000)
-    assert isinstance(made.optimizer, Still)
-    assert_same_distribution(-torch.stack(made.optimizer.seen), estimates(quadratic, 1000))
-
-
-@pytest.mark.parametrize("antithetic", [False, True], ids=["plain", "antithetic"])
-@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_on_a_quadratic_the_mean_is_the_analytic_gradient(scheme: Any, antithetic: bool) -> None:
-    """Smoothing a quadratic adds a constant, so its gradient is that at the mean, in each of the 8 entries."""
-    gradient = torch.cat((torch.outer(TARGET, A).flatten(), TARGET))
-    seen = estimates(quadratic, 20_000, scheme, antithetic=antithetic)
-    assert_mean(seen, gradient)
-    with pytest.raises(AssertionError, match="mean"):
-        assert_mean(seen, 1.1 * gradient)
-
-
-@pytest.mark.parametrize("std", [0.1, 0.3])
-@pytest.mark.parametrize("scheme", [*SCHEMES, *map(flipout.LowRank, (1, 4, 16))], ids=str)
-def test_where_the_fitness_bends_the_mean_of_low_rank_noise_is_no_gradient(scheme: Any, std: float) -> None:
-    """Of sin(w · x), with w̄ = 0, sixteen inputs of size 1 and t = 16 σ², the smoothed fitness has the gradient e^{−t/2}
-    in each entry, and so has the mean of estimates from Gaussian noise. That of noise of rank r is
-    (1 + t/r)^{−(r/2 + 1)}: at σ = 0.3 it is 0.54 of the gradient for rank 1, 0.82 for rank 4, 0.95 for rank 16."""
-    layer, x = nn.Linear(16, 1, bias=False).double(), torch.ones(12, 16, dtype=torch.float64)
-    nn.init.zeros_(layer.weight)
-    model = flipout.perturb(layer, flipout.Gaussian(std), scheme=scheme)
-
-    def one(seed: Tensor) -> Tensor:
-        with flipout.hold(model, seed=seed):
-            ((_, made),) = weighted_sums(model, model(x).sin().squeeze(1))
-        return made.flatten() / (12 * std**2)
-
-    seen = torch.func.vmap(one, chunk_size=1000)(many_draws.seeds(20_000)).detach().mean(1)
-    t, rank = 16 * std**2, getattr(scheme, "rank", None)
-    gradient = math.exp(-t / 2)
-    expected = gradient if rank is None else (1 + t / rank) ** -(rank / 2 + 1)
-    assert_mean(seen, expected)
-    if rank == 1 and std == 0.3:
-        assert float(seen.mean()) / gradient == pytest.approx(0.54, abs=0.02)
-
-
-@pytest.mark.parametrize("group", [1, 4, 12])
-def test_the_variance_of_flipout_is_that_of_independent_noise_and_a_little(group: int) -> None:
-    """On a linear fitness with gradient C, for N members in groups of G:
-
-    (‖C‖² + C_ij²) / N with noise of their own, and (G − 1) / N · 2 C_ij² more under flipout: the theorem's α and γ.
-    """
-    alpha, gamma = GRADIENT.square().sum() + GRADIENT.square(), 2 * GRADIENT.square()
-    assert_variance(estimates(linear, 20_000, group=group), (alpha + (group - 1) * gamma) / N)
-
-
-def test_the_variance_of_independent_noise() -> None:
-    """IdealES: as under flipout with groups of one."""
-    assert_variance(estimates(linear, 20_000, "independent"), (GRADIENT.square().sum() + GRADIENT.square()) / N)
-
-
-def test_mirror_images_take_away_what_is_even() -> None:
-    """The offset of the fitness, and its curvature: an even fitness has an estimate of exactly 0."""
-    assert float(estimates(lambda y: y.square().sum(1), 100, antithetic=True).abs().max()) < 1e-12
-    seen = (estimates(lambda y: 3 + linear(y), 1000, antithetic=antithetic) for antithetic in (True, False))
-    assert_mean_below(*map(squared_deviations, seen))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -228,7 +65,7 @@ def test_torchs_generator_is_not_touched() -> None:
 
 @pytest.mark.parametrize("antithetic", [False, True], ids=["plain", "antithetic"])
 def test_members_without_a_fitness_are_left_out_and_counted(antithetic: bool) -> None:
-    """A pair counts only as a whole; the others are renormalised."""
+    """A pair counts only if both members do, and the sum is divided by the members that count."""
     fitness = torch.randn(24, dtype=torch.float64)
     lost = fitness.clone()
     lost[3], lost[7], lost[20] = math.nan, math.inf, -math.inf
@@ -280,7 +117,7 @@ def test_schedules_of_noise_and_learning_rate() -> None:
 
 
 def test_a_fitness_without_a_gradient() -> None:
-    """Accuracy, in whole numbers."""
+    """The fitness is an accuracy, in whole numbers."""
     target = X.argmax(1) % 3
 
     def fitness(population: es.Population) -> list[int]:
@@ -327,17 +164,43 @@ def test_a_state_is_a_place_to_go_back_to() -> None:
 def test_an_update_that_overflows_is_not_made() -> None:
     made = strategy(shaping="raw")
     before = weights(made)
-    with pytest.raises(errors.NonFinite, match="weights are as they were"):
+    with pytest.raises(errors.NonFinite, match="weights are unchanged"):
         made.tell(torch.full((made.settings.population,), 1e300, dtype=torch.float64) * torch.tensor(1e8).double())
     assert torch.equal(weights(made), before)
 
 
-def test_large_numbers_have_a_z_score() -> None:
-    fitness = torch.randn(6, dtype=torch.float64)
-    torch.testing.assert_close(es.shaping.z_score(fitness * 1e200), es.shaping.z_score(fitness))
-
-
 @pytest.mark.parametrize("most", [0, 2.5, True])
-def test_parts_are_whole(most: Any) -> None:
+def test_sizes_of_chunks_are_whole_numbers(most: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match="most="):
         strategy().ask(most)
+
+
+def test_it_is_shown_in_a_line() -> None:
+    made = strategy(lambda population: torch.arange(population.size) / 3)
+    said = (
+        "EvolutionStrategy(Sequential of 51 weights, population=24, group=4, std=0.1, scheme='flipout', generation=0)"
+    )
+    assert repr(made) == said
+    record = made.step()
+    assert repr(made).endswith("generation=1)")
+    assert repr(record).startswith("Generation(generation=0, fitness_mean=3.833, fitness_max=7.667, update_norm=")
+    assert max(map(len, repr(record).split("="))) < 25
+    assert repr(made.ask(10)[1]) == "Population(members 8 to 15 of generation 1)"
+    assert repr(made.settings.shaping).startswith("<function centered_rank")
+
+
+@pytest.mark.parametrize("fleet", [es.Local(), es.Local(members=5)], ids=str)
+def test_a_fleet_is_shown_as_it_was_made(fleet: es.Local) -> None:
+    assert eval(repr(fleet), {"Local": es.Local}).__dict__ == fleet.__dict__
+
+
+def test_no_fitness() -> None:
+    with pytest.raises(errors.InvalidArgument, match="fitness=None"):
+        strategy(None).step()
+
+
+def test_bad_runs() -> None:
+    wrong: list[dict[str, Any]] = [{"generations": -1}, {"generations": 1, "every": 0}, {"generations": 1.5}]
+    for how in wrong:
+        with pytest.raises(errors.InvalidArgument, match="expected a whole number"):
+            strategy().run(**how)

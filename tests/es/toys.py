@@ -1,4 +1,4 @@
-"""Small strategies."""
+"""Small strategies for the tests."""
 
 import sys
 import time
@@ -37,7 +37,7 @@ def strategy(fitness: Callable[[es.Population], Any] | None = regression, model:
 
 
 def full() -> es.EvolutionStrategy:
-    """Whatever has a state: moments, a schedule, a std that falls, a mini-batch, decay."""
+    """A strategy with every kind of state: moments, a schedule, a falling std, mini-batches, decay."""
 
     def fitness(population: es.Population) -> Tensor:
         some = torch.randperm(len(X), generator=population.generator())[:3]
@@ -54,7 +54,7 @@ def full() -> es.EvolutionStrategy:
 
 
 class Still(torch.optim.Optimizer):
-    """Keeps the gradients, and the weights as they are."""
+    """An optimiser that records the gradients and leaves the weights unchanged."""
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
         super().__init__(parameters, {})
@@ -65,7 +65,7 @@ class Still(torch.optim.Optimizer):
 
 
 def slowly(folder: str) -> None:
-    """A run to be killed."""
+    """Run until the process is killed."""
     made = full()
     assert made.fitness is not None
     quick = made.fitness

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 import flipout
 from flipout.errors import InvalidArgument
-from flipout.es.population import seed_of
+from flipout.es._seeds import seed_of
 from flipout.experiments import es_claims as claims
 from flipout.experiments.es_curves import EsCurve, EsCurves, by_method, trained
 from flipout.experiments.es_discrete import BINARY, ES_DISCRETE, _gradient, _no_gradient

@@ -75,3 +75,20 @@ def test_an_input_with_a_negative_bit() -> None:
     assert x.is_neg()
     with flipout.hold(layer, 7):
         torch.testing.assert_close(layer(x), layer(x.resolve_neg()))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_results_are_put_with_a_bias_for_each_weight(name: str) -> None:
+    make, _, shape = LAYERS[name]
+    layer, x, biases = make().double(), tensor(6, *shape, grad=False), tensor(2, 3, grad=False)
+    weight = tensor(2, *layer.weight.shape, grad=False)
+    if isinstance(layer, nn.Linear):
+        op = Linear(4, 3)
+        apply = torch.nn.functional.linear
+    else:
+        op = Conv(2, 3, (1, 1), (0, 0), (1, 1), 1)
+        apply = torch.nn.functional.conv2d
+    expected = torch.cat([apply(x[3 * i : 3 * i + 3], weight[i], biases[i]) for i in range(2)])
+    out = torch.full_like(expected, torch.nan)
+    op.batched(2).put(out, x, weight, biases)
+    torch.testing.assert_close(out, expected)

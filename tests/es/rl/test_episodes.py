@@ -1,4 +1,4 @@
-"""A member's return is that of a plain loop over one environment under that member's weights."""
+"""A member's return equals that of a plain loop over one environment with the member's weights."""
 
 import copy
 import pickle
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors, es
 from flipout.es import rl
-from flipout.es.population import seed_of
+from flipout.es._seeds import seed_of
 from flipout.nn.contexts import in_eval
 from tests.es.toys import strategy
 from tests.oracles import weights_of_each
@@ -24,7 +24,7 @@ CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 
 
 class Recurrent(nn.Module):
-    """Sees positions alone, so it has to remember."""
+    """A policy that sees positions alone, so it needs a memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def linear(outputs: int, inputs: int) -> nn.Module:
 
 
 def balancing() -> nn.Linear:
-    """Pushes to where the pole falls."""
+    """A policy that pushes in the direction in which the pole falls."""
     model, rule = nn.Linear(4, 2), torch.tensor([0.1, 0.3, 1.0, 0.8])
     with torch.no_grad():
         model.weight.copy_(torch.stack((-rule, rule)))
@@ -129,7 +129,7 @@ def test_returns_are_those_of_the_mean(name: str) -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "async", "same step"])
 def test_vector_environments(mode: str) -> None:
-    """Those of gymnasium start new episodes by themselves: they do not count."""
+    """Episodes that gymnasium's vector environments start by themselves do not count."""
     own = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP} if mode == "same step" else {}
     kind = "async" if mode == "async" else "sync"
     vectors = rl.Episodes(lambda n: gymnasium.make_vec(CARTPOLE, n, kind, own), episodes=2)
@@ -139,7 +139,7 @@ def test_vector_environments(mode: str) -> None:
     vectors.close()
 
 
-def test_any_parts_and_mirror_images_start_alike() -> None:
+def test_every_chunk_and_mirror_image_starts_alike() -> None:
     made = strategy(rl.Episodes(CARTPOLE), linear(2, 4), std=0.5)
     whole = made.fleet.evaluate(made)
     made.fleet = es.Local(members=5)
@@ -149,22 +149,8 @@ def test_any_parts_and_mirror_images_start_alike() -> None:
     assert fitness[:12].equal(fitness[12:])
 
 
-def test_normalisation_is_that_of_salimans() -> None:
-    normalizer = rl.Normalizer(3)
-    x = torch.randn(50, 3) * torch.tensor([2.0, 1e-4, 1.0]) + torch.tensor([7.0, 0.0, -1.0])
-    assert normalizer(x[:2]).equal(x[:2].clamp(-5, 5))  # mean 0, variance 1
-    normalizer.add(x[:20])
-    normalizer.add(x[20:].view(5, 6, 3))
-    count, seen = 1e-2 + 50, x.double()
-    mean = seen.sum(0) / count
-    std = ((seen.square().sum(0) + 1e-2) / count - mean.square()).clamp_min(1e-2).sqrt()
-    assert float(std[1]) == pytest.approx(0.1)
-    torch.testing.assert_close(normalizer(x), ((seen - mean) / std).clamp(-5, 5).float())
-    assert float(normalizer(x + 1000).max()) == 5
-
-
 def test_the_observations_of_some_members_are_counted() -> None:
-    """Those of the first members under the new weights, and the counts until then."""
+    """The first members of the next generation play once more, and their observations are counted."""
     fitness = rl.Episodes(CARTPOLE, observed=0.1)
     made = strategy(fitness, linear(2, 4), std=0.5)
     made.step()
@@ -208,7 +194,7 @@ def test_environments_are_not_sent() -> None:
     (population,) = strategy(fitness, linear(2, 4), population=4, std=0.5).ask()
     expected = fitness(population)
     again = pickle.loads(pickle.dumps(fitness))
-    assert again._made == {}
+    assert again._vectors == {}
     assert again(population).equal(expected)
     fitness.close()
 

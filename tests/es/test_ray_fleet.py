@@ -1,4 +1,4 @@
-"""Workers come, die and dawdle; the weights are those of one process, bit for bit."""
+"""Workers join, die and stall, and the weights still equal those of a local run bit for bit."""
 
 import os
 import signal
@@ -14,8 +14,6 @@ import torch
 
 import flipout
 from flipout import errors, es
-from flipout.es import ray as module
-from flipout.es.crew import Work, Worker
 from tests.es.toys import full, regression, strategy
 
 ray: Any = pytest.importorskip("ray", reason="RayFleet needs ray: pip install 'flipout[ray]'")
@@ -24,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
 
 @pytest.fixture(scope="module", autouse=True)
 def loopback() -> Iterator[None]:
-    """Not 127.0.0.1, for which Ray takes an address that others can reach."""
+    """Use 127.0.0.2: Ray replaces 127.0.0.1 by an address that other machines can reach."""
     ray.init(
         "local", num_cpus=4, _node_ip_address="127.0.0.2", include_dashboard=False, log_to_driver=False,
         object_store_memory=100 * 2**20,
@@ -46,7 +44,7 @@ def bounded() -> Iterator[None]:
 
 
 class Marked:
-    """A fitness that leaves a file for each process and generation, and once, in `generation`, does something else."""
+    """A fitness that leaves a file for each process and generation, and in one generation calls `once` once."""
 
     def __init__(self, folder: Path, generation: int = -1, once: Any = None, pause: float = 0.0) -> None:
         self.folder, self.generation, self.once, self.pause = folder, generation, once, pause
@@ -86,13 +84,13 @@ def local(generations: int, **how: Any) -> es.EvolutionStrategy:
 
 
 def until_both(made: es.EvolutionStrategy, fitness: Marked) -> None:
-    """Until both workers have a part in a generation."""
+    """Step until both workers have evaluated something in one generation."""
     while len(fitness.processes(made.generation - 1)) < 2:
         made.step()
 
 
 def test_two_workers_are_local() -> None:
-    """Also where there are moments, schedules, decay, mirror images and mini-batches; and in larger parts."""
+    """With moments, schedules, decay, mirror images and mini-batches, and under every scheme."""
     expected, made = full(), full()
     expected.fleet = es.Local(members=2)
     expected.run(5)
@@ -106,7 +104,7 @@ def test_two_workers_are_local() -> None:
 
 
 def test_observations_are_counted_alike() -> None:
-    """By the workers and by who tells them, though no observation travels."""
+    """Workers and the main process count the same observations, though none is sent."""
     pytest.importorskip("gymnasium", reason="flipout.es.rl needs gymnasium: pip install 'flipout[rl]'")
 
     def policy() -> es.EvolutionStrategy:
@@ -122,11 +120,13 @@ def test_observations_are_counted_alike() -> None:
 
 
 def test_killed_in_a_generation(tmp_path: Path) -> None:
-    """Its parts are evaluated by others, and who comes in its place catches up."""
+    """Other workers evaluate its chunks, and its replacement catches up."""
     fitness = Marked(tmp_path, 2, die, pause=0.02)
     with es.RayFleet(2) as fleet:
         made = strategy(fitness, fleet=fleet)
-        with pytest.warns(UserWarning, match=r"generation 2: worker \d is gone; 1 part evaluated by others\. A new"):
+        with pytest.warns(
+            UserWarning, match=r"generation 2: worker \d died; 1 chunk will be evaluated by another worker\. A new"
+        ):
             made.run(4)
         until_both(made, fitness)
         assert sum("joins" in event for event in fleet.events) == 3
@@ -137,16 +137,16 @@ def test_killed_in_a_generation(tmp_path: Path) -> None:
 def test_killed_and_dropped(tmp_path: Path) -> None:
     with es.RayFleet(2, lost="drop") as fleet:
         made = strategy(Marked(tmp_path, 1, die, pause=0.02), fleet=fleet)
-        with pytest.warns(UserWarning, match="1 part left out"):
+        with pytest.warns(UserWarning, match="1 chunk left out"):
             made.run(4)
     assert [told.missing for told in made.history] == [0, 4, 0, 0]
 
 
 def test_all_die() -> None:
-    said = "Generation 0: 5 workers have died one after another"
+    said = "Generation 0: 5 workers died one after another"
     with es.RayFleet(1) as fleet:
         made = strategy(lambda population: die(), fleet=fleet, population=4)
-        with pytest.warns(UserWarning, match="is gone"), pytest.raises(errors.FleetError, match=said):
+        with pytest.warns(UserWarning, match="died"), pytest.raises(errors.FleetError, match=said):
             made.step()
 
 
@@ -166,7 +166,7 @@ def test_a_worker_that_joins_late(tmp_path: Path) -> None:
 
 
 def test_a_straggler(tmp_path: Path) -> None:
-    """It costs the patience, not its sleep; awake again, it has every update and takes part."""
+    """The run waits for the patience, not for the sleep. Once awake, the worker catches up and takes part."""
     fitness = Marked(tmp_path, pause=0.02)
     with es.RayFleet(2) as fleet:
         made = strategy(fitness, fleet=fleet)
@@ -174,7 +174,7 @@ def test_a_straggler(tmp_path: Path) -> None:
         made.fitness = Marked(tmp_path, made.generation, dawdle, pause=0.02)
         fleet.events.clear()
         assert made.step().seconds < 6
-        assert any("is slow; 1 part given to another one" in event for event in fleet.events)
+        assert any("is slow; another worker gets 1 chunk too" in event for event in fleet.events)
         made.step()
         until_both(made, fitness)
         assert equal(made, local(made.generation))
@@ -186,13 +186,13 @@ def dawdle_and_fail() -> None:
 
 
 def test_a_straggler_that_fails_ends_nothing(tmp_path: Path) -> None:
-    """Its part was evaluated by another worker, and the run has gone on."""
+    """Another worker has evaluated its chunk, and the run has continued."""
     fitness = Marked(tmp_path, pause=0.02)
     with es.RayFleet(2) as fleet:
         made = strategy(fitness, fleet=fleet)
         until_both(made, fitness)
         made.fitness = Marked(tmp_path, made.generation, dawdle_and_fail, pause=0.02)
-        late = f"its answer of generation {made.generation} is dropped (ZeroDivisionError: too late)"
+        late = f"its answer for generation {made.generation} is dropped (ZeroDivisionError: too late)"
         while not any(late in event for event in fleet.events):
             made.step()
         assert equal(made, local(made.generation))
@@ -233,7 +233,7 @@ def test_errors_of_the_fitness() -> None:
 def test_no_room() -> None:
     with es.RayFleet(1, cpus=100, timeout=0.5) as fleet:
         made = strategy(fleet=fleet)
-        with pytest.raises(errors.FleetError, match=r"No worker has come up within timeout=0\.5 s\. 1 with cpus=100"):
+        with pytest.raises(errors.FleetError, match=r"No worker has started within timeout=0\.5 s\. 1 with cpus=100"):
             made.step()
 
 
@@ -241,20 +241,6 @@ def test_no_room() -> None:
 def test_bad_arguments(how: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidArgument, match="expected"):
         es.RayFleet(**{"workers": 1, **how})
-
-
-def test_parts_that_are_out() -> None:
-    work = Work(module.deque(range(20)))
-    slow, quick = Worker(0, None, None), Worker(1, None, None)
-    for worker in (slow, quick):
-        worker.parts, worker.work = work.take(2), work
-    assert (slow.parts, quick.parts) == ([0, 1], [2, 3])
-    work.made[0] = [1.0]
-    assert work.repeat(slow) == [1]
-    assert work.repeat(slow) == []  # a second one has it
-    assert work.take_back(slow) == []
-    assert work.take_back(quick) == [2, 3]
-    assert work.queue[0] == 2
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,22 @@
-"""What makes a strategy the one it is: two with the same settings, model and fitness go the same way."""
+"""The settings of a strategy. Two strategies with equal settings, model and fitness evolve identically."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from .._arguments import whole_number
+from .._arguments import whole_number as whole_number
 from ..errors import InvalidArgument
 from ..schemes import Flipout, Scheme
-from .shaping import Shaping
+from ._shaping import Shaping
+
+SchemeName = Literal["flipout", "independent", "low_rank"]
 
 
 @dataclass(frozen=True)
 class Settings:
+    """Checked arguments of a strategy."""
+
     population: int
     group: int
     std: float | Callable[[int], float]
@@ -27,49 +31,56 @@ class Settings:
             object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
         if self.antithetic and self.group % 2:
             raise InvalidArgument(
-                f"group={self.group} with antithetic=True: a group is made of pairs. Use group={self.group + 1}."
+                f"group={self.group} with antithetic=True: a group consists of pairs. Use group={self.group + 1}."
             )
         if self.population % self.group:
             below = self.population // self.group * self.group
             near = f"{below} or {below + self.group}" if below else f"{self.group}, or group={self.population}"
             raise InvalidArgument(
                 f"population={self.population}, group={self.group}: {self.group} members share one ΔŴ, and a "
-                f"population is made of whole groups. Use population={near}."
+                f"population consists of whole groups. Use population={near}."
             )
         if not _is_number(self.weight_decay) or self.weight_decay < 0:
             raise InvalidArgument(f"weight_decay={self.weight_decay!r}: expected a finite number ≥ 0.")
-        if isinstance(self.scheme, Flipout) and self.scheme.group not in (None, self.shared):
-            raise InvalidArgument(
-                f"scheme={self.scheme}, group={self.group} given: they differ. Leave the group to the strategy's own "
-                "argument: scheme='flipout', group=…."
-            )
-        if isinstance(self.scheme, Flipout) and self.scheme.perturbation_dtype is not None:
-            raise InvalidArgument(
-                f"scheme={self.scheme} given: perturbations in FP8 serve one ΔŴ for all, and a population has one for "
-                "each group. Leave perturbation_dtype out: scheme='flipout'."
-            )
+        self._check_scheme()
         self.std_at(0)
+
+    def _check_scheme(self) -> None:
+        if not isinstance(self.scheme, Flipout):
+            return
+        if self.scheme.group not in (None, self.shared):
+            raise InvalidArgument(
+                f"scheme={self.scheme}, group={self.group}: the two group sizes differ. Give the group to the strategy "
+                "alone: scheme='flipout', group=…."
+            )
+        if self.scheme.perturbation_dtype is not None:
+            raise InvalidArgument(
+                f"scheme={self.scheme}: FP8 perturbations need one ΔŴ for the whole batch, and a population has one "
+                "for each group. Leave perturbation_dtype out: scheme='flipout'."
+            )
 
     @property
     def shared(self) -> int:
-        """Draws that have one ΔŴ: members, or pairs of them."""
+        """Number of draws that share one ΔŴ: members, or antithetic pairs."""
         return self.group // 2 if self.antithetic else self.group
 
     @property
     def draws(self) -> int:
+        """Number of draws in a generation: members, or antithetic pairs."""
         return self.population // 2 if self.antithetic else self.population
 
     def std_at(self, generation: int) -> float:
+        """Return σ of one generation."""
         std = self.std(generation) if callable(self.std) else self.std
         if not _is_number(std) or std <= 0:
             raise InvalidArgument(
                 f"std={std!r} in generation {generation}: expected a finite number > 0. Without noise all members are "
-                "the mean, and there is nothing to compare."
+                "equal, and there is nothing to compare."
             )
         return float(std)
 
-    def told(self) -> dict[str, Any]:
-        """What JSON can hold of this; a function by its name alone."""
+    def description(self) -> dict[str, Any]:
+        """Return the settings as JSON can hold them: functions by their names."""
         return {
             **{name: getattr(self, name) for name in ("population", "group", "antithetic", "weight_decay", "seed")},
             "std": _name(self.std) if callable(self.std) else self.std,

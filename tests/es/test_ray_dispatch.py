@@ -1,4 +1,4 @@
-"""Answers of workers count for the question that was asked, and no other: an error that comes late ends nothing."""
+"""An answer counts only for the request that it answers. A late error does not end the run."""
 
 from collections import deque
 from typing import Any
@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from flipout import errors, es
-from flipout.es.crew import Copy, Work, ticket
+from flipout.es._ray_work import Evaluation
+from flipout.es._ray_worker import StrategyCopy
 from tests.es.fake_ray import FakeRay, installed
 from tests.es.toys import regression, strategy
 
@@ -23,7 +24,7 @@ def fleet(fake: FakeRay) -> es.RayFleet:
 
 
 class Failing:
-    """A fitness that fails at some workers, in some generations: pairs of the two numbers."""
+    """A fitness that fails for the given pairs of worker and generation."""
 
     def __init__(self, fake: FakeRay, *where: tuple[int, int]) -> None:
         self.fake, self.where = fake, set(where)
@@ -38,7 +39,7 @@ class Failing:
 
 
 def alike(made: es.EvolutionStrategy) -> bool:
-    """Whether the weights are those of one process."""
+    """Return True if the weights equal those of a local run."""
     expected = strategy(fleet=es.Local(members=4))
     expected.run(made.generation)
     pairs = zip(made.model.state_dict().values(), expected.model.state_dict().values(), strict=True)
@@ -54,38 +55,38 @@ def test_the_fake_is_a_fleet(fleet: es.RayFleet) -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_an_answer_of_an_earlier_generation_is_dropped_with_a_word(fake: FakeRay, fleet: es.RayFleet, fails) -> None:
-    """Also where it is an error: another worker has evaluated these parts meanwhile."""
+    """Another worker has evaluated these chunks meanwhile, so even an error is dropped."""
     made = strategy(Failing(fake, *[(0, 1)] * fails), fleet=fleet)
     fake.held = lambda call: call.actor.number == 0 and call.generation == 1 == made.generation
     made.run(5)
     assert alike(made)
     (said,) = [event for event in fleet.events if "dropped" in event]
     why = " (ZeroDivisionError: by worker 0)" if fails else ""
-    assert said == f"generation 2: worker 0 is slow; its answer of generation 1 is dropped{why}"
+    assert said == f"generation 2: worker 0 is slow; its answer for generation 1 is dropped{why}"
 
 
 def test_an_error_of_another_strategy_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
     wrong = strategy(Failing(fake, (0, 0), (1, 0)), fleet=fleet)
     with pytest.raises(ZeroDivisionError, match="by worker 0"):
         wrong.step()
-    assert fleet._crew[1].call.name == "evaluate"  # fails as well, and is heard below
+    assert fleet._dispatcher.pool.workers[1].call.name == "evaluate"  # fails as well, and is heard below
     made = strategy(fleet=fleet)
     made.run(3)
     assert alike(made)
     assert [event for event in fleet.events if "dropped" in event] == [
-        "generation 0: worker 1 is slow; its answer to an earlier question is dropped (ZeroDivisionError: by worker 1)"
+        "generation 0: worker 1 is slow; its answer to an earlier request is dropped (ZeroDivisionError: by worker 1)"
     ]
 
 
 def test_an_error_of_an_earlier_attempt_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
-    """Not even at the same generation of the same strategy, once what was wrong is put right."""
+    """The strategy and the generation are the same, but the fitness was repaired in between."""
     fitness = Failing(fake, (0, 2), (1, 2))
     made = strategy(fitness, fleet=fleet)
     made.run(2)
     fake.held = lambda call: call.actor.number == 1 and call.generation == 2
     with pytest.raises(ZeroDivisionError, match="by worker 0"):
         made.step()
-    late = fleet._crew[1].call
+    late = fleet._dispatcher.pool.workers[1].call
     with pytest.raises(ZeroDivisionError, match="by worker 1"):
         fake.get(late)
     fitness.where.clear()
@@ -96,19 +97,19 @@ def test_an_error_of_an_earlier_attempt_ends_nothing(fake: FakeRay, fleet: es.Ra
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_copy_that_failed_earlier_ends_nothing(fake: FakeRay, fleet: es.RayFleet, monkeypatch, again) -> None:
-    """Neither that of another strategy, nor that of an earlier attempt at this one."""
-    join, broken = Copy.join, {0, 1}
+    """The failed copy may be of another strategy, or of an earlier attempt at this one."""
+    join, broken = StrategyCopy.join, {0, 1}
 
-    def joined(self: Copy, *arguments: Any) -> None:
+    def joined(self: StrategyCopy, *arguments: Any) -> None:
         if fake.answering in broken:
             raise ModuleNotFoundError("No module named 'mine'")
         join(self, *arguments)
 
-    monkeypatch.setattr(Copy, "join", joined)
+    monkeypatch.setattr(StrategyCopy, "join", joined)
     first = strategy(fleet=fleet)
     with pytest.raises(errors.FleetError, match="Worker 0 cannot make a copy of the strategy: No module named 'mine'"):
         first.step()
-    late = fleet._crew[1].call
+    late = fleet._dispatcher.pool.workers[1].call
     assert late.name == "join"
     with pytest.raises(ModuleNotFoundError):
         fake.get(late)
@@ -120,7 +121,7 @@ def test_a_copy_that_failed_earlier_ends_nothing(fake: FakeRay, fleet: es.RayFle
 
 @pytest.mark.parametrize("who", ["another strategy", "this one, after its weights were changed"])
 def test_copies_follow_what_they_evaluated_alone(fleet: es.RayFleet, who: str) -> None:
-    """Numbers told by hand are not for copies of another strategy at the same generation, or of other weights."""
+    """Numbers told by hand must not reach copies of another strategy, or of other weights."""
     first = strategy(fleet=fleet)
     with torch.no_grad():
         first.model.get_parameter("0.weight").mul_(0.5)
@@ -140,21 +141,21 @@ def test_copies_follow_what_they_evaluated_alone(fleet: es.RayFleet, who: str) -
 
 
 def test_an_error_on_what_another_worker_has_answered_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
-    """In the same generation: the first answer counts. One on a part that nobody has answered is an error."""
+    """The first answer counts. An error on a chunk that nobody has answered is raised."""
     made = strategy(Failing(fake, (0, 1)), fleet=fleet)
     made.step()
-    worker = fleet._crew[0]
+    worker = fleet._dispatcher.pool.workers[0]
     for answered in ({0, 1}, {0}):
-        work = Work(deque([2]), fleet._edition, 1, made={i: [0.0] * 4 for i in answered})
-        worker.parts, worker.work = [0, 1], work
+        work = Evaluation(deque([2]), fleet._dispatcher.edition, 1, answers={i: [0.0] * 4 for i in answered})
+        worker.chunks, worker.evaluation = [0, 1], work
         worker.call = worker.actor.evaluate.remote(worker.edition, 1, [0, 1], 4)
         if len(answered) == 2:
-            fleet._hear(worker, made, work)
-            assert "its answer of generation 1 is dropped (ZeroDivisionError" in fleet.events[-1]
-            assert (worker.parts, worker.work, worker.call) == ([], None, None)
+            fleet._dispatcher.receive(worker, made, work)
+            assert "its answer for generation 1 is dropped (ZeroDivisionError" in fleet.events[-1]
+            assert (worker.chunks, worker.evaluation, worker.call) == ([], None, None)
         else:
             with pytest.raises(ZeroDivisionError, match="by worker 0"):
-                fleet._hear(worker, made, work)
+                fleet._dispatcher.receive(worker, made, work)
 
 
 def test_an_error_of_the_question_itself_ends_the_run(fake: FakeRay, fleet: es.RayFleet) -> None:
@@ -166,23 +167,3 @@ def test_an_error_of_the_question_itself_ends_the_run(fake: FakeRay, fleet: es.R
     fitness.where.clear()
     made.run(4)
     assert alike(made)
-
-
-def test_a_copy_serves_the_strategy_and_the_generation_that_it_has() -> None:
-    made, copy = strategy(), Copy()
-    fitness = torch.arange(24.0).numpy()
-    assert copy.evaluate(1, 0, [0], 4) is None  # nothing joined
-    copy.tell(1, 0, fitness)
-    copy.join(1, ticket(made), "cpu", 1)
-    assert copy.evaluate(2, 0, [0], 4) is None
-    assert copy.evaluate(1, 1, [0], 4) is None
-    found = copy.evaluate(1, 0, [0, 2], 4)
-    assert found is not None
-    assert [len(part) for part in found] == [4, 4]
-    copy.tell(2, 0, fitness)  # of another strategy at the same generation
-    assert copy.strategy.generation == 0
-    copy.tell(1, 0, fitness)
-    assert copy.strategy.generation == 1
-    with pytest.raises(KeyError, match="model"):
-        copy.join(3, ({}, {}), "cpu", 1)
-    assert copy.evaluate(1, 1, [0], 4) is None  # what it had counts no more

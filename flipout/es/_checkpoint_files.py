@@ -1,7 +1,7 @@
-"""A state in a folder: tensors as safetensors, the rest as JSON. Nothing is pickled.
+"""Checkpoints in a folder: tensors as safetensors, everything else as JSON. Nothing is pickled.
 
-`checkpoint.json` names the file of tensors that it belongs to and is replaced as a whole, last: a process that dies at
-any moment leaves the state before or the state after.
+`checkpoint.json` names the tensor file that belongs to it, and is replaced last, in one step. A process that dies at
+any moment leaves either the old state or the new one.
 """
 
 import json
@@ -11,19 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._extras import import_extra
-from .._files import write_atomically
+from .._extras import import_extra as import_extra
+from .._files import write_atomically as write_atomically
 from ..errors import RunError
 
 INDEX = "checkpoint.json"
 _TENSORS = "generation-{}.safetensors"
 
 
-def held(folder: Path) -> bool:
+def has_checkpoint(folder: Path) -> bool:
     return (folder / INDEX).exists()
 
 
-def write(folder: Path, generation: int, state: Any) -> None:
+def write_checkpoint(folder: Path, generation: int, state: Any) -> None:
+    """Write the state, then delete the tensor files of earlier states."""
     safetensors = _safetensors()
     tensors: dict[str, Tensor] = {}
     encoded = _encoded(state, "", tensors)
@@ -41,31 +42,32 @@ def write(folder: Path, generation: int, state: Any) -> None:
         raise RunError(f"A checkpoint cannot be written to {folder} ({error}): choose another folder.") from error
 
 
-def read(folder: Path) -> Any:
-    """Also while another process writes: tensors that are gone by the time they are opened have a successor.
+def read_checkpoint(folder: Path) -> Any:
+    """Return the state, even while another process writes a new one.
 
-    They are opened once: safetensors.torch.load_file opens a path twice, and the file may be gone in between.
+    If the tensor file vanishes between reading the index and opening the file, the index has a successor. The file is
+    opened only once: safetensors.torch.load_file opens it twice, and it may vanish in between.
     """
     safetensors, index = _safetensors(), None
     try:
         while True:
             before, index = index, json.loads((folder / INDEX).read_text(encoding="utf-8"))
             try:
-                held = (folder / index["tensors"]).read_bytes()
+                content = (folder / index["tensors"]).read_bytes()
             except FileNotFoundError:
                 if index == before:
                     raise
             else:
-                return _decoded(index["state"], safetensors.torch.load(held))
+                return _decoded(index["state"], safetensors.torch.load(content))
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise RunError(
-            f"{folder} holds no whole checkpoint of a strategy ({type(error).__name__}: {error}). Choose the folder "
-            "that was given to save, or start anew in another one."
+            f"{folder} holds no complete checkpoint of a strategy ({type(error).__name__}: {error}). Choose the folder "
+            "that was given to save, or start again in another one."
         ) from error
 
 
 def _encoded(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Plain values as they are; a tensor by its name among the tensors; containers by their kind."""
+    """Return the value for JSON, and collect its tensors: {"tensor": name}, {"dict": …}, {"list": …}, {"tuple": …}."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Tensor):
@@ -77,20 +79,20 @@ def _encoded(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         parts = [_encoded(part, f"{name}/{i}", tensors) for i, part in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": parts}
     raise RunError(
-        f"{name}: a {type(value).__name__} cannot be kept in a checkpoint, which holds tensors, numbers, strings, "
-        "lists and dictionaries of such. Use an optimiser or a schedule whose state_dict has no others."
+        f"{name}: a {type(value).__name__} cannot be kept in a checkpoint, which holds tensors, numbers, strings, and "
+        "lists and dictionaries of those. Use an optimiser or a schedule with such a state_dict."
     )
 
 
 def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
-    ((kind, held),) = value.items()
+    ((kind, content),) = value.items()
     if kind == "tensor":
-        return tensors[held]
+        return tensors[content]
     if kind == "dict":
-        return {key: _decoded(part, tensors) for key, part in held}
-    parts = [_decoded(part, tensors) for part in held]
+        return {key: _decoded(part, tensors) for key, part in content}
+    parts = [_decoded(part, tensors) for part in content]
     return tuple(parts) if kind == "tuple" else parts
 
 

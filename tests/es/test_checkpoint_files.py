@@ -1,4 +1,4 @@
-"""A run that is killed and taken up again goes the way of one left in peace, bit for bit."""
+"""A run that is killed and resumed equals an undisturbed run bit for bit."""
 
 import json
 import os
@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from flipout import errors, es
-from flipout.es import checkpoint
+from flipout.es._checkpoint_files import has_checkpoint, read_checkpoint, write_checkpoint
 from tests.es.toys import full, network, strategy
 
 ROOT = Path(__file__).parents[2]
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """A state without the time that it took."""
+    """Flatten a state, and leave out its durations."""
     if isinstance(value, (dict, list, tuple)):
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         return {
@@ -51,19 +51,19 @@ def test_taken_up_again(tmp_path: Path) -> None:
 
 
 def test_killed(tmp_path: Path) -> None:
-    """SIGKILL, wherever it is by then; twice."""
+    """SIGKILL at an arbitrary moment, twice."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     reached = 0
     for _ in range(2):
         process = subprocess.Popen([sys.executable, "-m", "tests.es.toys", str(tmp_path)], cwd=ROOT, env=environment)
         deadline = time.monotonic() + 240
-        while not checkpoint.held(tmp_path) or checkpoint.read(tmp_path)["generation"] < reached + 3:
+        while not has_checkpoint(tmp_path) or read_checkpoint(tmp_path)["generation"] < reached + 3:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.003)
         process.kill()
         assert process.wait() == -signal.SIGKILL
-        reached = checkpoint.read(tmp_path)["generation"]
+        reached = read_checkpoint(tmp_path)["generation"]
     made, whole = full(), full()
     assert made.resume(tmp_path)
     made.run(made.generation + 2)
@@ -72,7 +72,7 @@ def test_killed(tmp_path: Path) -> None:
 
 
 def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
-    """Between a reader's index and its tensors, and again once these are open, the writer goes on."""
+    """The writer saves again after a reader has read the index, and again after it has read the tensors."""
     made, opened, whole = full(), [], Path.read_bytes
     made.run(1, checkpoint=tmp_path)
 
@@ -86,19 +86,19 @@ def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", read)
-        assert checkpoint.read(tmp_path)["generation"] == 2
+        assert read_checkpoint(tmp_path)["generation"] == 2
     assert opened == ["generation-1.safetensors", "generation-2.safetensors"]
     (tmp_path / "generation-3.safetensors").unlink()
-    with pytest.raises(errors.RunError, match="no whole checkpoint"):
-        checkpoint.read(tmp_path)
+    with pytest.raises(errors.RunError, match="no complete checkpoint"):
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("deaths", range(3))
 def test_dead_before_each_change_of_a_file(tmp_path: Path, monkeypatch, deaths: int) -> None:
-    """The state before, until the very last change; then the state after."""
+    """Until the last change of a file, the old state can be read; after it, the new one."""
     made = full()
     made.run(1, checkpoint=tmp_path)
-    before, count = checkpoint.read(tmp_path)["generation"], [0]
+    before, count = read_checkpoint(tmp_path)["generation"], [0]
     made.step()
 
     def dying(change: Any) -> Any:
@@ -162,14 +162,14 @@ def test_half_precision_and_buffers(tmp_path: Path) -> None:
 def test_of_another_strategy(tmp_path: Path) -> None:
     strategy().run(1, checkpoint=tmp_path)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"seed": 1}, "seed: 1 given, 0 there"),
-        ({"population": 28}, "population: 28 given, 24 there"),
+        ({"seed": 1}, "seed: 1 given, 0 in the checkpoint"),
+        ({"population": 28}, "population: 28 given, 24 in"),
         ({"scheme": "independent"}, "scheme"),
         ({"std": 0.2}, "std: 0.2 given"),
         ({"shaping": "raw"}, "shaping: 'raw' given"),
-        ({"optimizer": torch.optim.SGD}, "optimizer: 'SGD' given, 'Adam' there"),
+        ({"optimizer": torch.optim.SGD}, "optimizer: 'SGD' given, 'Adam' in"),
         ({"model": network()[:1]}, "parameters"),
-        ({"schedule": lambda o: torch.optim.lr_scheduler.StepLR(o, 1)}, "has a schedule"),
+        ({"schedule": lambda o: torch.optim.lr_scheduler.StepLR(o, 1)}, "only one has a schedule"),
     ]
     for how, said in wrong:
         made = strategy(lambda population: [0.0] * population.size, **how)
@@ -197,14 +197,14 @@ def test_a_harmed_checkpoint(tmp_path: Path, harm: str) -> None:
         tensors.unlink()
     else:
         (tmp_path / "checkpoint.json").write_text("[]")
-    with pytest.raises(errors.RunError, match="holds no whole checkpoint"):
+    with pytest.raises(errors.RunError, match="holds no complete checkpoint"):
         strategy().resume(tmp_path)
 
 
 def test_what_cannot_be_kept(tmp_path: Path) -> None:
     with pytest.raises(errors.RunError, match="/optimizer/x: a set cannot be kept"):
-        checkpoint.write(tmp_path, 0, {"optimizer": {"x": {1, 2}}})
-    assert not checkpoint.held(tmp_path)
+        write_checkpoint(tmp_path, 0, {"optimizer": {"x": {1, 2}}})
+    assert not has_checkpoint(tmp_path)
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:

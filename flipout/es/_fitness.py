@@ -1,0 +1,26 @@
+"""Check the fitness numbers that a user's function returns."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidInput
+
+
+def checked_fitness(fitness: Any, count: int, source: str) -> Tensor:
+    """Return the fitness of `count` members as (count,) in double precision, on the CPU.
+
+    `source` is the call that gave the numbers, for the message.
+    """
+    try:
+        numbers = torch.as_tensor(fitness).detach().to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"{source}: got {type(fitness).__name__}; expected {count} numbers.") from error
+    if numbers.shape != (count,):
+        has_more = numbers.dim() > 1
+        fix = "Average over what each member was tried on: .mean(1)." if has_more else "Return one number per member."
+        raise InvalidInput(
+            f"{source}: got shape {tuple(numbers.shape)}; expected ({count},), one number for each member. {fix}"
+        )
+    return numbers

@@ -1,0 +1,25 @@
+"""A fitness that is not one number per member is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from flipout import errors
+from tests.es.toys import strategy
+
+
+@pytest.mark.parametrize("shape", [(), (23,), (24, 1), (12, 2)])
+def test_fitness_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
+    made = strategy(lambda population: torch.zeros(shape))
+    with pytest.raises(errors.InvalidInput, match=r"fitness\(population\).*expected \(24,\)"):
+        made.step()
+    with pytest.raises(errors.InvalidInput, match=r"tell\(fitness\).*expected \(24,\)"):
+        made.tell(torch.zeros(shape))
+    assert made.generation == 0
+
+
+@pytest.mark.parametrize("wrong", [None, "good", [None] * 24])
+def test_fitness_that_is_no_number(wrong: Any) -> None:
+    with pytest.raises(errors.InvalidInput, match="expected 24 numbers"):
+        strategy(lambda population: wrong).step()

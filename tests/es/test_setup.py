@@ -1,0 +1,79 @@
+"""Models and optimisers that do not fit are refused, and the model stays unchanged."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import flipout
+from flipout import errors
+from tests.es.toys import network, strategy
+from tests.networks import same_state, state
+
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "an optimiser": ({"optimizer": torch.optim.SGD(network().parameters())}, errors.InvalidArgument, "a function from"),
+    "no optimiser": ({"optimizer": lambda p: None}, errors.InvalidArgument, "a function from"),
+    "half of it": (
+        {"optimizer": lambda p: torch.optim.SGD(p[:2])},
+        errors.InvalidArgument,
+        "it has 2 Parameters, but 4",
+    ),
+    "the wrong way": (
+        {"optimizer": lambda p: torch.optim.SGD(p, maximize=True)},
+        errors.InvalidArgument,
+        "maximize=True would minimise",
+    ),
+    "a schedule by loss": (
+        {"schedule": torch.optim.lr_scheduler.ReduceLROnPlateau},
+        errors.InvalidArgument,
+        "steps by a loss",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_optimisers(name: str) -> None:
+    how, kind, said = WRONG[name]
+    model = network()
+    before = state(model)
+    with pytest.raises(kind, match=said):
+        strategy(model=model, **how)
+    assert same_state(before, state(model))
+
+
+class Gain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(4, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gain * x
+
+
+def test_a_parameter_that_no_layer_perturbs() -> None:
+    lstm = flipout.regularizers.ZarembaLSTM(4, 4, dropout=0.5).double()
+    message = r"1\.bias_hh_l0 of a ZarembaLSTM.*flipout.register.*requires_grad_\(False\)"
+    with pytest.raises(errors.UnknownParameter, match=message):
+        strategy(model=nn.Sequential(network(), lstm))
+
+
+def test_a_parameter_of_a_module_that_nobody_knows() -> None:
+    model = nn.Sequential(Gain(), network())
+    gain = model.get_parameter("0.gain").requires_grad_(False)
+    strategy(model=model).step()
+    assert gain.tolist() == [1.0] * 4
+    model = nn.Sequential(Gain(), network())
+    strategy(model=model).step()
+    assert 1.0 not in model.get_parameter("0.gain").tolist()
+
+
+def test_nothing_to_train() -> None:
+    with pytest.raises(errors.InvalidArgument, match="nothing to train"):
+        strategy(model=network().requires_grad_(False))
+
+
+def test_a_model_with_noise() -> None:
+    model = flipout.perturb(network(), flipout.Gaussian(0.1))
+    with pytest.raises(errors.AlreadyPerturbed, match=r"flipout.freeze\(model\)"):
+        strategy(model=model)
