@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .backend import asks_for_kernels
-from .draws.at_once import AtOnce, Roster
+from .draws.at_once import FILLED, AtOnce, Roster
 from .draws.bits import on_cpu, recorded, transformed, undifferentiated, wrap
 from .errors import ExampleCount, InvalidArgument
 from .whole import whole
@@ -21,9 +21,9 @@ class _Again(threading.local):
 
     def __init__(self) -> None:
         self.draw: Draw | None = None
-        self.made: dict[tuple[torch.dtype, int], AtOnce] = {}
+        self.made: dict[tuple[torch.dtype, int, int], AtOnce] = {}
 
-    def of(self, draw: "Draw") -> dict[tuple[torch.dtype, int], AtOnce]:
+    def of(self, draw: "Draw") -> dict[tuple[torch.dtype, int, int], AtOnce]:
         if self.draw is not draw:
             self.draw, self.made = draw, {}
         return self.made
@@ -58,37 +58,44 @@ class Draw:
     uses: set[Hashable] | None = field(default=None, init=False)  # of weights, where a draw is for one forward pass
     formed: dict[Hashable, Tensor] | None = field(default=None, init=False)  # examples' weights, where calls share them
     roster: Roster | None = field(default=None, init=False)  # the Parameters that draw together
-    made: dict[tuple[torch.dtype, int], AtOnce] = field(default_factory=dict, init=False)
+    made: dict[tuple[torch.dtype, int, int], AtOnce] = field(default_factory=dict, init=False)
     is_closed: bool = field(default=False, init=False)  # its forward pass or context has ended
 
-    def at_once(self, real: torch.dtype, group: int | None) -> AtOnce | None:
-        """What is small of the whole draw, made by the first call that asks; None where that cannot be kept, or where
-        the examples have several bases.
+    def at_once(self, real: torch.dtype, group: int | None, serves_bases: bool = False) -> AtOnce | None:
+        """What is small of the whole draw, made by the first call that asks; None where that cannot be kept.
+
+        Several bases are made at once if nothing is differentiated and each has rows enough for a product of its own.
 
         Args:
             real: The dtype of the numbers.
             group: The number of examples that the scheme lets share a base, None for all.
+            serves_bases: Whether the scheme can use the noise of several bases.
         """
         if self.roster is None or not self.fixed or asks_for_kernels():
             return None
-        base, group = 0, self.group or group
+        base, bases, group = 0, 1, self.group or group
         if group:
             base = self.offset // group
             if self.examples and (self.offset + self.examples - 1) // group != base:
-                return None
+                bases = (self.offset + self.examples - 1) // group - base + 1
+                is_filled = group * self.rows >= FILLED and self.offset % group == 0
+                if not (serves_bases and is_filled and self.roster.fits(bases)):
+                    return None
+                if torch.is_grad_enabled() or transformed():
+                    return None
         made = _again.of(self) if self.is_closed else self.made
-        found = made.get((real, base))
+        found = made.get((real, base, bases))
         if found is None:
             if self.examples is None or real not in (torch.float32, torch.float64) or not on_cpu(self.seed):
                 return None
             seed = int(self.seed)
             signs = seed if self.sign_seed is None else int(self.sign_seed)
-            about = (self.fold, base, self.offset, self.examples, real)
+            about = (self.fold, base, self.offset, self.examples, real, bases)
             if not torch.is_inference_mode_enabled():
-                found = made[real, base] = self.roster.make(seed, signs, *about)
+                found = made[real, base, bases] = self.roster.make(seed, signs, *about)
             else:
                 with torch.inference_mode(False):  # autograd may keep it
-                    found = made[real, base] = self.roster.make(seed, signs, *about)
+                    found = made[real, base, bases] = self.roster.make(seed, signs, *about)
         return found
 
     def close(self) -> None:

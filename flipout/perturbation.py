@@ -74,7 +74,7 @@ class Perturbation:
     dtype: torch.dtype
     part: Part | None = None
     source: Tensor | None = None  # in place of the spread, its softplus
-    noise: Tensor | None = None  # that of `base`, where it was made at once for the whole draw
+    noise: Tensor | None = None  # that of `base`, or of several from there on, where it was made at once for the draw
     base: int = 0
 
     @property
@@ -103,7 +103,8 @@ class Perturbation:
 
     def deltas(self, first: int, count: int) -> Tensor:
         """(count, *shape): ΔŴ of the bases `first` onward."""
-        return self._sample(self._starts(NOISE, first, count))
+        made = self._made_at_once(first, count)
+        return self._sample(self._starts(NOISE, first, count)) if made is None else made
 
     def shard_of_deltas(self, shard: Shard, count: int) -> Tensor:
         """`deltas` of the first bases: the numbers that this rank holds, as the spread does. All ranks see one draw."""
@@ -113,10 +114,8 @@ class Perturbation:
 
     def delta(self, base: int = 0) -> Tensor:
         """ΔŴ of one base."""
-        if self.noise is not None and self.given is not None and base == self.base:
-            delta = self.given * self.noise
-            return delta if self.part is None else self._rows_of(delta, 0)
-        return self._sample(*self._start(base))
+        made = self._made_at_once(base)
+        return self._sample(*self._start(base)) if made is None else made
 
     def made_of(self, base: int) -> tuple[Tensor, Tensor, Scaled] | None:
         """What ΔŴ of one base is made of, for whoever has it made by a kernel on the way: the spread or its source, and
@@ -181,6 +180,14 @@ class Perturbation:
 
     def seen_by(self, first: int, examples: int) -> Self:
         return replace(self, first=first, examples=examples)
+
+    def _made_at_once(self, base: int, count: int | None = None) -> Tensor | None:
+        """ΔŴ of one base, or of `count` bases from it on, if their noise was made at once."""
+        if self.noise is None or self.given is None or base != self.base:
+            return None
+        if count != (None if self.noise.dim() == self.parameter.dim() else len(self.noise)):
+            return None
+        return self._rows_of(self.given * self.noise, 0 if count is None else 1)
 
     def _sample(self, start: Tensor, origin: Origin | None = None) -> Tensor:
         given, scaled = self._scaled(origin)

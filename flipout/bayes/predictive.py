@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..draw import fresh_seed, runs
+from ..draws.at_once import FILLED
 from ..draws.bits import transformed
 from ..errors import InvalidArgument, InvalidInput
-from ..nn.contexts import held_draw, hold, in_eval, perturbed_layers, using
+from ..nn.contexts import drawing, in_eval, perturbed_layers
 from ..variance.student import t_quantile
 from ..whole import whole
 from .elbo import ELBO
@@ -24,7 +25,6 @@ from .posterior import CONVERT
 _FIRST = 32  # samples before samples="auto" looks for the first time
 _BASES_AT_ONCE = 2**26  # numbers of one layer's ΔŴ, over all bases that one pass has
 _ROWS, _NUMBERS = 1024, 2**19  # a pass has 1024 rows, or more if its widest layer has at most 2¹⁹ numbers then
-_FILLED = 256  # rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -154,8 +154,8 @@ class _Fold:
         chunk = None if chunk is None else whole("chunk", chunk, 1, of="predict")
         if isinstance(model, ELBO):
             raise InvalidArgument("predict(ELBO(…), x): expected the model, not its loss: predict(elbo.model, x).")
-        layers = list(perturbed_layers(model, CONVERT).values())
-        noise = [distribution for layer in layers for distribution in layer.plan.distributions.values()]
+        self.layers = perturbed_layers(model, CONVERT)
+        noise = [noise for layer in self.layers.values() for noise in layer.plan.distributions.values()]
         if likelihood == "gaussian":
             raise InvalidArgument(
                 "predict(likelihood='gaussian'): how large is the noise? Give the likelihood that was trained, "
@@ -172,30 +172,32 @@ class _Fold:
                 f"predict(likelihood={likelihood!r}): a function does not say what is expected of a target; use one of "
                 "flipout.bayes.likelihoods, or None for the output itself."
             )
-        self.model, self.x, self.layer = model, x if isinstance(x, tuple) else (x,), layers[0]
+        self.model, self.x = model, x if isinstance(x, tuple) else (x,)
         pair = batch_dim if isinstance(batch_dim, tuple) and len(batch_dim) == 2 else (batch_dim, batch_dim)
         told = " of the examples, or a pair: that in the inputs and that in the output."
         self.batch_dim, self.out_dim = (whole("batch_dim", dim, 0, of="predict", more=told) for dim in pair)
         self.likelihood = _moved(self.likelihood, self.out_dim)
         self.inputs = self._count()
         self.joint, self.scheme, self.group = joint, "flipout", group
-        bases = max(_BASES_AT_ONCE // max(p.numel() for p in model.parameters()), 1)
+        parameters = list(model.parameters())
+        device = parameters[0].device
+        bases = max(_BASES_AT_ONCE // max(p.numel() for p in parameters), 1)
         if chunk is None:
-            widest = max(self.x[0].numel() // self.inputs, *(max(p.shape, default=1) for p in model.parameters()), 1)
+            widest = max(self.x[0].numel() // self.inputs, *(max(p.shape, default=1) for p in parameters), 1)
             chunk = max(_ROWS, _NUMBERS // widest)
         if not all(distribution.symmetric for distribution in noise):
             # Flipping needs symmetry. Without it there are no bases to share: every draw of the weights is its own.
             self.scheme, self.group = "independent", 1
             chunk = chunk if joint else min(chunk, bases)
-        # What fills a pass with one base is faster than several bases, whose products are batched.
-        filled = self.group * self.inputs >= _FILLED
-        self.at_once = max(min(chunk // self.inputs, self.group if filled else self.group * bases), 1)
+        # On a GPU, what fills a pass with one base is faster than several bases, whose products are batched.
+        is_filled = self.group * self.inputs >= FILLED and device.type != "cpu"
+        self.at_once = max(min(chunk // self.inputs, self.group if is_filled else self.group * bases), 1)
         length = min(chunk, self.inputs)
         self.blocks = [_Block(i, min(length, self.inputs - i)) for i in range(0, self.inputs, length)]
-        self.seed = seed
         if seed is None:
-            drawn = fresh_seed(next(model.parameters()).device)
-            self.seed = int(drawn) if drawn.device.type == "cpu" else drawn  # a number need not be read again
+            drawn = fresh_seed(device)
+            seed = int(drawn) if drawn.device.type == "cpu" else drawn  # a number need not be read again
+        self.seed = seed
 
     def _count(self) -> int:
         dim = self.batch_dim
@@ -212,7 +214,7 @@ class _Fold:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        with in_eval(self.model), using(self.model, scheme=self.scheme):
+        with in_eval(self.model), drawing(self.model, self.layers, self.seed, self.scheme) as self.draw_next:
             yield
 
     def outputs(self, block: _Block, start: int, stop: int) -> Iterator[Tensor]:
@@ -229,9 +231,8 @@ class _Fold:
             if self.joint
             else (sample * self.inputs + block.start, 1, self.group * self.inputs)
         )
-        with hold(self.model, seed=self.seed, first=first, rows=each, group=group):
-            held_draw(self.layer)[0].count(rows, f"predict(batch_dim={dim})")
-            made = self._through(parts, count)
+        self.draw_next(first=first, rows=each, group=group).count(rows, f"predict(batch_dim={dim})")
+        made = self._through(parts, count)
         dim = self.out_dim
         if not isinstance(made, Tensor) or made.dim() <= dim or made.shape[dim] != rows:
             given = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else repr(type(made))
@@ -276,8 +277,9 @@ def _moved(likelihood: Likelihood | None, dim: int) -> Likelihood | None:
 def _gathered(found: list[Moments], levels: list[float], keep: bool) -> Prediction:
     """The inputs of all blocks, one after the other."""
     parts = [moments.results() for moments in found]
+    is_whole = len(parts) == 1
     return Prediction(
-        **{name: torch.cat([part[name] for part in parts]) for name in parts[0]},
+        **(parts[0] if is_whole else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}),
         quantiles=torch.cat([moments.quantiles(levels) for moments in found], 1) if levels else None,
         samples=torch.cat([moments.samples() for moments in found], 1) if keep else None,
         count=found[0].count,

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from .bits import GAMMA, mix_array, mix_number, places, stream_name
 from .noise import FOLDS, NOISE, normal_pairs
-from .signs import sign_places, sign_start, taken_rows
+from .signs import sign_places, sign_start, signs_type, taken_rows
 
 FEW_NUMBERS = 2**17  # of the noise of one Parameter
-FEW_SIGNS = 2**18  # of one dimension, for all examples
+FEW_SIGNS = 2**18  # of one dimension, for all examples of a base
 MOST = 2**22  # numbers, and signs, that are made at once: the rest of a large model is made where it is used
+FILLED = 256  # rows of a base from which on its product is faster alone than batched with others
+_FEW_WORDS = 2**12  # whose signs are looked up in one call
 _KEPT = 16  # numbers of examples that a roster is prepared for
 _ALL = 2**64
 
@@ -49,8 +51,9 @@ class _Noise:
 
 class AtOnce(NamedTuple):
     signs: dict[tuple[int, int], Tensor]  # (examples, features) by key and dimension
-    noise: dict[int, Tensor]  # the normal noise of `base` by key, in the Parameter's shape
-    base: int
+    noise: dict[int, Tensor]  # normal noise by key, in the Parameter's shape; of several bases (bases, *shape)
+    base: int  # the first one
+    bases: int = 1
 
 
 @dataclass(eq=False)
@@ -59,7 +62,7 @@ class Roster:
 
     items: tuple[Item, ...]
     is_lasting: bool = False  # somebody keeps it for later draws
-    signs: dict[int, _Signs] = field(default_factory=dict)  # by the number of examples
+    signs: dict[tuple[int, int], _Signs] = field(default_factory=dict)  # by the numbers of examples and bases
 
     @cached_property
     def noise(self) -> _Noise:
@@ -71,25 +74,40 @@ class Roster:
         self.__dict__.pop("noise", None)
 
     def make(
-        self, seed: int, sign_seed: int, fold: int, base: int, first: int, examples: int, real: torch.dtype
+        self,
+        seed: int,
+        sign_seed: int,
+        fold: int,
+        base: int,
+        first: int,
+        examples: int,
+        real: torch.dtype,
+        bases: int = 1,
     ) -> AtOnce:
         """Make what is small of a draw, in `real`: to the bit what `signs` and `Stream.normal` make."""
-        signs, noise = self.signs.get(examples), self.noise
+        signs, noise = self.signs.get((examples, bases)), self.noise
         if signs is None:
             if len(self.signs) >= _KEPT:
                 self.signs.clear()
-            signs = self.signs[examples] = _signs_of(self.items, examples)
-        cut = signs.places.size
-        words = np.empty(cut + noise.places.size, np.uint64)
+            signs = self.signs[examples, bases] = _signs_of(self.items, examples, bases)
+        cut, numbers = signs.places.size, noise.places.size
+        words = np.empty(cut + bases * numbers, np.uint64)
         np.add(signs.places, sign_start(sign_seed, first), out=words[:cut])
-        start = mix_number(seed + fold * FOLDS) + (mix_number(base * GAMMA) if base else 0)
-        np.add(noise.places, np.uint64(start % _ALL), out=words[cut:])
+        start = mix_number(seed + fold * FOLDS)
+        for i in range(bases):
+            begin = start + (mix_number((base + i) * GAMMA) if base + i else 0)
+            np.add(noise.places, np.uint64(begin % _ALL), out=words[cut + i * numbers :][:numbers])
         mix_array(words)
         flipped = _unpacked(signs, words[:cut], examples, real) if cut else {}
-        return AtOnce(flipped, _normals(noise, words[cut:], real) if noise.words else {}, base)
+        normal = words[cut:].reshape(bases, numbers) if bases > 1 else words[cut:]
+        return AtOnce(flipped, _normals(noise, normal, real) if noise.words else {}, base, bases)
+
+    def fits(self, bases: int) -> bool:
+        """Return True if the noise of so many bases is small enough to be made at once."""
+        return 2 * bases * self.noise.places.size <= MOST
 
 
-def _signs_of(items: tuple[Item, ...], examples: int) -> _Signs:
+def _signs_of(items: tuple[Item, ...], examples: int, bases: int) -> _Signs:
     features: dict[tuple[int, int], int] = {}
     for item in items:
         for dim, count in item.over:  # tied kernels may have several numbers of channels, by their groups
@@ -97,7 +115,7 @@ def _signs_of(items: tuple[Item, ...], examples: int) -> _Signs:
     parts, used, columns, word = [], [np.empty(0, np.int64)], [], 0
     for (key, dim), count in features.items():
         column = 8 * sum(map(len, used))
-        if examples * count > FEW_SIGNS or examples * (column + count) > MOST:
+        if examples * count > FEW_SIGNS * bases or examples * (column + count) > MOST:
             continue
         parts.append(sign_places(key, dim, count, examples))
         used.append(np.arange(8 * word, 8 * word - (-count // 8)))
@@ -120,14 +138,24 @@ def _noise_of(items: tuple[Item, ...]) -> _Noise:
 
 
 def _unpacked(signs: _Signs, words: np.ndarray, examples: int, real: torch.dtype) -> dict[tuple[int, int], Tensor]:
-    codes = words.view(np.uint8).reshape(examples, -1).take(signs.bytes, 1)
-    flat = taken_rows(codes, real)
-    return {(key, dim): torch.from_numpy(flat[:, begin:end]) for key, dim, begin, end in signs.columns}
+    codes = words.view(np.uint8).reshape(examples, -1)
+    if words.size <= _FEW_WORDS:
+        flat = taken_rows(codes.take(signs.bytes, 1), real)
+        return {(key, dim): torch.from_numpy(flat[:, begin:end]) for key, dim, begin, end in signs.columns}
+    # Each dimension by itself, since rows that lie close together are read faster. All in one allocation: of many
+    # smaller ones glibc gives the memory back every time, and page faults take as long as all products.
+    made, room = {}, np.empty(8 * examples * signs.bytes.size, signs_type(real))
+    for key, dim, begin, end in signs.columns:
+        byte, used = signs.bytes[begin // 8], -((begin - end) // 8)
+        rows = taken_rows(codes[:, byte : byte + used], real, out=room[begin * examples :][: 8 * used * examples])
+        made[key, dim] = torch.from_numpy(rows[:, : end - begin])
+    return made
 
 
 def _normals(noise: _Noise, words: np.ndarray, real: torch.dtype) -> dict[int, Tensor]:
     cosine, sine = normal_pairs(words, real)
-    return {
-        key: torch.from_numpy(np.concatenate((cosine[begin:end], sine[begin:end]))[: math.prod(shape)].reshape(shape))
-        for key, shape, begin, end in noise.words
-    }
+    made = {}
+    for key, shape, begin, end in noise.words:
+        numbers = np.concatenate((cosine[..., begin:end], sine[..., begin:end]), -1)[..., : math.prod(shape)]
+        made[key] = torch.from_numpy(numbers.reshape(*cosine.shape[:-1], *shape))
+    return made

@@ -105,9 +105,20 @@ def taken(codes: np.ndarray, dtype: torch.dtype, *, is_mask: bool = False) -> Te
     return made.view(dtype) if dtype.itemsize == 2 else made  # numpy has no bfloat16
 
 
-def taken_rows(codes: np.ndarray, dtype: torch.dtype, is_mask: bool = False) -> np.ndarray:
-    """The same as numpy's array."""
-    return _array(dtype, is_mask).take(codes, 0).reshape(*codes.shape[:-1], 8 * codes.shape[-1])
+def taken_rows(
+    codes: np.ndarray, dtype: torch.dtype, is_mask: bool = False, out: np.ndarray | None = None
+) -> np.ndarray:
+    """The same as numpy's array, in the memory of `out` where that is given."""
+    if out is not None:
+        out = out.reshape(*codes.shape, 8)
+    # Every byte is in the table; "wrap" spares the look whether it is.
+    made = _array(dtype, is_mask).take(codes, 0, out, "wrap")
+    return made.reshape(*codes.shape[:-1], 8 * codes.shape[-1])
+
+
+def signs_type(dtype: torch.dtype) -> np.dtype:
+    """The type of the arrays in which `taken_rows` has signs."""
+    return _array(dtype, False).dtype
 
 
 @cache

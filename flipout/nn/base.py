@@ -263,7 +263,9 @@ class Perturbed(nn.Module):
             draw.count(rows, self.label)
         if draw.seed.device != x.device:
             draw = draw.to(x.device)
-        made = None if draw.roster is None or torch.compiler.is_compiling() else draw.at_once(dtype, scheme.group)
+        made = None
+        if draw.roster is not None and not torch.compiler.is_compiling():
+            made = draw.at_once(dtype, scheme.group, scheme.serves_bases)
         return Perturbations(self, draw, keys, dtype, scheme, made)
 
     def quickly(self, x: Tensor) -> Tensor | None:

@@ -1,7 +1,7 @@
 """Contexts that choose the draw, and what is to be seen inside them."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from operator import attrgetter
@@ -107,12 +107,49 @@ def sampling(model: nn.Module) -> Iterator[None]:
 def using(model: nn.Module, *, scheme: str | Scheme) -> Iterator[None]:
     """The same weights and the same noise, shared in another way."""
     layers = perturbed_layers(model)
+    with _opened([layer.plan for layer in layers.values()], scheme=_checked_scheme(scheme, layers)):
+        yield
+
+
+@contextmanager
+def drawing(
+    model: nn.Module, layers: dict[str, Perturbed], seed: int | Tensor, scheme: str | Scheme
+) -> Iterator[Callable[..., Draw]]:
+    """`using` and `hold` in one, for many draws after each other.
+
+    Args:
+        model: The model.
+        layers: Its perturbed layers.
+        seed: The seed of all draws.
+        scheme: The scheme in place of the layers' own.
+
+    Yields:
+        A function that holds the next draw in place of the last one. Its arguments are fields of a `Draw`.
+    """
+    chosen = _checked_scheme(scheme, layers)
+    root, keys = _keys_of_all(model, layers.values())
+    seeded = from_seed(seed, device=next(iter(model.parameters())).device)
+    roster = _roster(model, root, layers, keys)
+    roots = dict.fromkeys(root for plan in keys for root, _ in plan.roots)
+    span = Span(keys=keys, scheme=chosen, roots=tuple(roots))
+
+    def draw_next(**fields: Any) -> Draw:
+        if span.draw is not None:
+            span.draw.close()
+        draw = Draw(seeded.seed, fixed=seeded.fixed, **fields)
+        draw.roster, span.draw = roster, draw
+        return draw
+
+    with opened(span):
+        yield draw_next
+
+
+def _checked_scheme(scheme: str | Scheme, layers: dict[str, Perturbed]) -> Scheme:
     chosen = scheme_of(scheme)
     for name, layer in layers.items():
         layer.check_scheme(chosen, layer.plan.distributions, layer.plan.label or name)
     refuse_reuse((name, layer, layer.plan.distributions, chosen) for name, layer in layers.items())
-    with _opened([layer.plan for layer in layers.values()], scheme=chosen):
-        yield
+    return chosen
 
 
 def _opened(plans: list[Plan], keys: dict[Plan, Keys] | None = None, **what: Any) -> AbstractContextManager[None]:

@@ -87,7 +87,7 @@ class Perturbations:
         noise = None
         if self.made is not None and parameter.dtype == self.dtype:
             noise = self.made.noise.get(key)
-            if noise is not None and noise.shape != parameter.shape:  # its data was replaced
+            if noise is not None and noise.shape[self.made.bases > 1 :] != parameter.shape:  # its data was replaced
                 noise = plan.alone = None
                 for root, _ in plan.roots:
                     root.forget_roster()

@@ -168,6 +168,10 @@ class Root:
         held = any(span.draw is not None and any(root is self for root in span.roots) for span in open_spans())
         if module.training and not held and not self.running.in_backward:
             return True
+        if not torch.compiler.is_compiling() and self.roster is not None:  # compiled code would guard on the roster
+            draws = (span.draw for span in open_spans() if span.draw is not None)
+            if any(draw.roster is self.roster for draw in draws):
+                return False  # all of its layers are held
         return any(getattr(layer, "free", False) for layer in module.modules())
 
     def _finish(self) -> None:

@@ -28,6 +28,10 @@ class Op(ABC):
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
     @abstractmethod
+    def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`apply` where nothing is differentiated: by another library where that is faster."""
+
+    @abstractmethod
     def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
         """out[:] = apply(x, weight), where nothing is differentiated."""
 

@@ -40,6 +40,9 @@ class Conv(Op):
         y = self._unfold(torch.convolution(self._fold(x), weight.flatten(0, 1), None, *self._options()))
         return y if bias is None else y + bias.view(-1, *[1] * (x.dim() - 2))
 
+    def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self.apply(x, weight, bias)
+
     def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
         out.copy_(self.apply(x, weight))
 

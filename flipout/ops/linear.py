@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import onednn
 from .base import Gradients, Op
 
 
@@ -31,6 +32,10 @@ class Linear(Op):
         y = torch.bmm(weight, rows.mT) if rows.shape[1] == 1 else torch.bmm(rows, weight.mT)
         y = y.view(*x.shape[:-1], self.out_features)
         return y if bias is None else y + bias
+
+    def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        y = onednn.linear(x, weight, bias) if self.bases is None and x.is_cpu else None
+        return self.apply(x, weight, bias) if y is None else y
 
     def put(self, out: Tensor, x: Tensor, weight: Tensor) -> None:
         if self.bases is None:

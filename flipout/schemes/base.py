@@ -21,6 +21,7 @@ class Scheme(ABC):
     once: bool = False  # a weight that a forward pass uses twice would be two weights
     own_weights: bool = False  # every example's weights are formed, and take memory
     group: int | None = None  # examples that share a base, None for all
+    serves_bases: bool = False  # it can use the noise of several bases that was made at once
     transformable: bool = True  # torch.func and torch.compile see through it
 
     @abstractmethod

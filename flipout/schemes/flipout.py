@@ -14,7 +14,7 @@ from ..draw import runs
 from ..draws.at_once import AtOnce
 from ..draws.bits import transformed
 from ..errors import AsymmetricDistribution
-from ..ops.base import Op, flipped, watched
+from ..ops.base import Op, by_example, flipped, watched
 from ..perturbation import Perturbation
 from ..whole import whole
 from .base import Product, Scheme, added, at_once, outer_sum, wide
@@ -41,6 +41,7 @@ class Flipout(Scheme):
     perturbation_dtype: torch.dtype | None = None
 
     name = "flipout"
+    serves_bases = True
 
     def __post_init__(self) -> None:
         if self.group is not None:
@@ -81,11 +82,15 @@ class Flipout(Scheme):
         r, s = made.signs[p.key, op.r_dim], made.signs[p.key, op.s_dim]
         if p.part is not None:
             r = r.narrow(1, p.part.start, p.part.length)
-        return flipped(x, op, op, p.mean, p.delta(made.base), -r if p.draw.antithetic else r, s, bias)
+        if p.draw.antithetic:
+            r = -r
+        if made.bases > 1:
+            return self._by_bases(op, x, bias, p, r, s)
+        return flipped(x, op, op, p.mean, p.delta(made.base), r, s, bias)
 
     def is_small(self, op: Op, x: Tensor, key: int, made: AtOnce, outputs: int) -> bool:
         """Whether torch's own operations serve the product of x (N, …), with signs that were made at once."""
-        if self.reuse_signs or self.perturbation_dtype is not None or x.numel() >= SMALL:
+        if self.reuse_signs or self.perturbation_dtype is not None or (x.numel() >= SMALL and made.bases == 1):
             return False
         r, s = made.signs.get((key, op.r_dim)), made.signs.get((key, op.s_dim))
         # A tied kernel with other groups, or a Parameter whose shape was changed, has another number of them.
@@ -179,6 +184,24 @@ class Flipout(Scheme):
         y, flipped = op.apply(x, p.mean, bias), flips[0](x, p.signs, seed, op.s_dim, op.in_dim)
         (r,) = p.signs.over([(op.r_dim, op.out_features)], seed, p.dtype)
         return kernel(y, flipped, r, *groups)
+
+    def _by_bases(self, op: Op, x: Tensor, bias: Tensor | None, p: Perturbation, r: Tensor, s: Tensor) -> Tensor | None:
+        """The definition without gradients, one base after the other; None where weights are better formed."""
+        if Spec(op, op, p.signs).forms(x):
+            return None
+        first, count, group = self._bases(p)
+        is_one = x.stride(0) == 0  # all rows are one in memory
+        y = op.infer(x[:1] if is_one else x, p.mean, bias)
+        if is_one:
+            y = y.repeat(x.shape[0], *[1] * (y.dim() - 1))
+        parts = (*by_example(x, s, op.in_dim), *by_example(y, r, op.out_dim))
+        sizes = [group] * (count - 1) + [p.examples - group * (count - 1)]
+        of_bases = zip(*(part.split_with_sizes(sizes) for part in parts), p.deltas(first, count), strict=True)
+        for x_base, s_base, y_base, r_base, delta in of_bases:
+            flipped = x_base * s_base
+            product = op.infer(flipped if x.dim() == flipped.dim() else flipped.flatten(0, 1), delta)
+            y_base.addcmul_(product.view(y_base.shape), r_base)
+        return y
 
     def _kernel(self, name: str, tensor: Tensor, p: Perturbation, op: Op | None, rows: int) -> tuple[Any, ...]:
         """A kernel for several bases, with what it wants to know of them: where their noise starts, its spread, rows of
