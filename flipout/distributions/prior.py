@@ -11,25 +11,40 @@ from torch.distributions import constraints
 
 from ..errors import InvalidArgument
 
+PREFIX = "prior_"  # of everything in a `state_dict` that belongs to a prior
+
 
 class Prior(ABC):
-    """Its numbers are kept beside each Parameter, in `state_dict`: `weight` gets `weight_prior_<name>`."""
+    """A distribution over single weights, which a posterior is compared with.
 
-    how: ClassVar[str]  # the KL to it is had, as `summary` says
+    Its numbers are saved beside each Parameter. In a `state_dict`, `weight` gets `weight_prior_<number>`, or
+    `weight_prior_log_<number>` if the number is learned.
+    """
+
+    how: ClassVar[str]  # how its KL is computed, as `summary` says
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """One that broadcasts to the Parameter's."""
+        """The common shape of its numbers, which broadcasts to the Parameter."""
 
     @property
     @abstractmethod
     def learned(self) -> tuple[str, ...]:
-        """Numbers > 0 that are learned: each Parameter has its own, as `weight_prior_log_<name>`."""
+        """Names of the numbers that are learned, all > 0. Each Parameter learns its own."""
 
     @abstractmethod
     def numbers(self) -> dict[str, Tensor]:
-        """Name → (first) value, of shape () or one that broadcasts to the weight's."""
+        """Return the (initial) value of each number, of shape () or one that broadcasts to the weight."""
+
+    def suffix_of(self, number: str) -> str:
+        """Return the suffix under which a number is saved beside its Parameter."""
+        return f"{PREFIX}log_{number}" if number in self.learned else f"{PREFIX}{number}"
+
+    def number_of(self, suffix: str) -> str:
+        """Return the number that is saved under a suffix: the inverse of `suffix_of`."""
+        logs = {self.suffix_of(number): number for number in self.learned}
+        return logs.get(suffix, suffix.removeprefix(PREFIX))
 
 
 class ClosedForm(Prior):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..backend import autocasts
 from ..distributions import Distribution, LearnedDistribution
-from ..distributions.prior import Prior
+from ..distributions.prior import PREFIX, Prior
 from ..draw import Draw, fresh_seed
 from ..errors import InvalidArgument, InvalidInput, UnknownParameter, Unsupported
 from ..schemes import Scheme, scheme_of
@@ -176,7 +176,7 @@ class Perturbed(nn.Module):
 
     def learn(self, name: str, beside: dict[str, Tensor]) -> None:
         """Register what the distribution of Parameter `name` has beside it, a prior's numbers included."""
-        kept = tuple(suffix for suffix in beside if suffix.startswith("prior_"))
+        kept = tuple(suffix for suffix in beside if suffix.startswith(PREFIX))
         self.plan.learned[name] = tuple(suffix for suffix in beside if suffix not in kept)
         self.plan.kept[name] = kept
         owner, _, local = name.rpartition(".")
@@ -198,9 +198,10 @@ class Perturbed(nn.Module):
     def prior_numbers(self, name: str) -> dict[str, Tensor]:
         """The numbers of a Parameter's prior, as they are now: copies, since data parallelism writes into buffers."""
         prior = getattr(self.plan.distributions[name], "prior", None)
-        logs = {f"prior_log_{number}": number for number in prior.learned} if prior else {}
-        kept = {suffix: attrgetter(f"{name}_{suffix}")(self) for suffix in self.plan.kept.get(name, ())}
-        return {logs.get(s, s.removeprefix("prior_")): v.exp() if s in logs else v.clone() for s, v in kept.items()}
+        if not isinstance(prior, Prior):
+            return {}
+        kept = {prior.number_of(s): attrgetter(f"{name}_{s}")(self) for s in self.plan.kept.get(name, ())}
+        return {n: value.exp() if n in prior.learned else value.clone() for n, value in kept.items()}
 
     def prior_now(self, name: str) -> str:
         """What of its prior was learned, or loaded, and is other than its distribution says: " (prior now std=9)"."""

@@ -24,10 +24,7 @@ def beside(distribution: LearnedDistribution, parameter: Tensor) -> dict[str, Te
             wide = torch.promote_types(parameter.dtype, torch.float32)
             for name, value in prior.numbers().items():
                 number = value.detach().to(parameter.device, wide, copy=True)
-                if name in prior.learned:
-                    made[f"prior_log_{name}"] = nn.Parameter(number.log())
-                else:
-                    made[f"prior_{name}"] = number
+                made[prior.suffix_of(name)] = nn.Parameter(number.log()) if name in prior.learned else number
         return made
 
 

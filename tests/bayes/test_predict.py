@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.bayes import Normal, Prediction, likelihoods, predict, predictive
+from flipout.bayes import Normal, Prediction, _fold, likelihoods, predict
 from tests import draws
 from tests.networks import TiedLM, convnet, encoder, mlp
 from tests.statistics import assert_mean
@@ -81,7 +81,7 @@ def test_chunks_of_any_group(group: int, monkeypatch: pytest.MonkeyPatch) -> Non
     whole = predict(model, X, 20, chunk=10**6, **settings)
     for chunk in (1, 4, 5, 16, 45):
         same(predict(model, X, 20, chunk=chunk, **settings), whole)
-    monkeypatch.setattr(predictive, "_BASES_AT_ONCE", 1)
+    monkeypatch.setattr(_fold, "_BASES_AT_ONCE", 1)
     same(predict(model, X, 20, chunk=10**6, **settings), whole)
 
 
@@ -117,13 +117,13 @@ def test_asymmetric_noise_is_served_too(joint: bool, monkeypatch: pytest.MonkeyP
     for chunk in (1, 7, 40):
         same(predict(model, X, 20, chunk=chunk, **settings), whole)
     for numbers in (1, 50, 200):
-        monkeypatch.setattr(predictive, "_BASES_AT_ONCE", numbers)
+        monkeypatch.setattr(_fold, "_BASES_AT_ONCE", numbers)
         same(predict(model, X, 20, **settings), whole)
 
 
 def test_asymmetric_noise_forms_no_more_weights_at_once_than_memory_is_meant_for(monkeypatch) -> None:
     model, rows = bayesian(flipout.DropConnect(0.3), scheme="shared"), []
-    monkeypatch.setattr(predictive, "_BASES_AT_ONCE", 3 * max(p.numel() for p in model.parameters()))
+    monkeypatch.setattr(_fold, "_BASES_AT_ONCE", 3 * max(p.numel() for p in model.parameters()))
     handle = model[2].register_forward_pre_hook(lambda module, args: rows.append(len(args[0])))
     predict(model, X, 4)
     assert max(rows) == 3
