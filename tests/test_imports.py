@@ -86,3 +86,8 @@ def test_importing_needs_torch_and_numpy_alone():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
     assert set(run.stdout.split()) - set(sys.stdlib_module_names) <= {"flipout", "torch", "numpy"}
+
+
+def test_a_module_and_a_public_name_of_bayes_differ():
+    stems = {path.stem for path in (PACKAGE / "bayes").glob("*.py")}
+    assert not (stems & set(flipout.bayes.__all__)) - {"likelihoods"}

@@ -1,14 +1,16 @@
-"""Variational Bayes: priors, the KL, the evidence lower bound, and predictions that say how sure they are."""
+"""Variational Bayes: priors, the KL, the evidence lower bound, and predictions with their uncertainty."""
 
 from ..distributions.prior import ClosedForm, Prior, Sampled
 from . import likelihoods
-from .elbo import ELBO, Terms, warm_up
-from .evaluation import Reliability, Scores, Selective, evaluate, ood_auroc, reliability, selective
-from .guard import Guard, Skipped
-from .kl import kl, kl_terms
-from .predictive import Prediction, predict
+from ._elbo import ELBO
+from ._evaluation import Reliability, Scores, evaluate, reliability
+from ._guard import Guard, Skipped
+from ._kl import kl, kl_terms
+from ._predict import Prediction, predict
+from ._pruning import Pruned, PruningCurve, prune, pruning_curve, signal_to_noise
+from ._selection import Selective, ood_auroc, selective
+from ._terms import Terms, warm_up
 from .priors import Laplace, LogUniform, Normal, ScaleMixture
-from .pruning import Pruned, PruningCurve, prune, pruning_curve, signal_to_noise
 
 __all__ = [
     "ELBO",

@@ -12,6 +12,8 @@ from torch.distributions import constraints
 from .._reprs import call_repr
 from ..errors import InvalidArgument
 
+PREFIX = "prior_"  # of everything in a `state_dict` that belongs to a prior
+
 
 class Prior(ABC):
     """Base class of priors. Subclass `ClosedForm` or `Sampled` instead.
@@ -38,6 +40,15 @@ class Prior(ABC):
     @abstractmethod
     def numbers(self) -> dict[str, Tensor]:
         """Return the initial numbers by name, of shape () or a shape that broadcasts to the weight's."""
+
+    def suffix_of(self, number: str) -> str:
+        """Return the suffix under which a number is saved beside its Parameter."""
+        return f"{PREFIX}log_{number}" if number in self.learned else f"{PREFIX}{number}"
+
+    def number_of(self, suffix: str) -> str:
+        """Return the number that is saved under a suffix: the inverse of `suffix_of`."""
+        logs = {self.suffix_of(number): number for number in self.learned}
+        return logs.get(suffix, suffix.removeprefix(PREFIX))
 
 
 class ClosedForm(Prior):

@@ -1,6 +1,6 @@
 """The companions of a Parameter: its learned spread, and the numbers of its prior.
 
-`weight` has `weight_rho` beside it, for example, and `weight_prior_std`. The names are made here and nowhere else.
+`weight` has `weight_rho` beside it, for example, and `weight_prior_std`. A prior names its own (`Prior.suffix_of`).
 """
 
 from operator import attrgetter
@@ -11,13 +11,11 @@ from torch import Tensor, nn
 
 from .._shards import Shard, held_here
 from ..distributions import LearnedDistribution
-from ..distributions.prior import Prior
+from ..distributions.prior import PREFIX, Prior
 from .layers import parameter_of
 
 if TYPE_CHECKING:
     from .base import Perturbed
-
-_PRIOR, _LOG = "prior_", "prior_log_"  # a prior's fixed numbers, and the logarithms of its learned ones
 
 
 def companion_values(distribution: LearnedDistribution, parameter: Tensor) -> dict[str, Tensor]:
@@ -32,10 +30,7 @@ def companion_values(distribution: LearnedDistribution, parameter: Tensor) -> di
             at_least_single = torch.promote_types(parameter.dtype, torch.float32)
             for name, value in prior.numbers().items():
                 number = value.detach().to(parameter.device, at_least_single, copy=True)
-                if name in prior.learned:
-                    values[_LOG + name] = nn.Parameter(number.log())
-                else:
-                    values[_PRIOR + name] = number
+                values[prior.suffix_of(name)] = nn.Parameter(number.log()) if name in prior.learned else number
         return values
 
 
@@ -44,7 +39,7 @@ def learn(layer: "Perturbed", name: str, values: dict[str, Tensor]) -> None:
     from .pending import mark_pending
 
     plan = layer.flipout
-    plan.kept[name] = tuple(suffix for suffix in values if suffix.startswith(_PRIOR))
+    plan.kept[name] = tuple(suffix for suffix in values if suffix.startswith(PREFIX))
     plan.learned[name] = tuple(suffix for suffix in values if suffix not in plan.kept[name])
     owner, _, local = name.rpartition(".")
     for suffix, value in values.items():
@@ -69,14 +64,12 @@ def learned_companions(layer: "Perturbed", name: str) -> dict[str, Tensor]:
 def prior_numbers(layer: "Perturbed", name: str) -> dict[str, Tensor]:
     """Return the present numbers of a Parameter's prior, as copies: data parallelism writes into buffers."""
     prior = getattr(layer.flipout.distributions[name], "prior", None)
-    learned = {_LOG + number: number for number in prior.learned} if prior else {}
     numbers = {}
+    if not isinstance(prior, Prior):
+        return numbers
     for suffix in layer.flipout.kept.get(name, ()):
-        value = attrgetter(f"{name}_{suffix}")(layer)
-        if suffix in learned:
-            numbers[learned[suffix]] = value.exp()
-        else:
-            numbers[suffix.removeprefix(_PRIOR)] = value.clone()
+        value, number = attrgetter(f"{name}_{suffix}")(layer), prior.number_of(suffix)
+        numbers[number] = value.exp() if number in prior.learned else value.clone()
     return numbers
 
 

@@ -1,7 +1,7 @@
 """Contexts that choose the draw, and what is to be seen inside them."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from operator import attrgetter
@@ -111,12 +111,49 @@ def sampling(model: nn.Module) -> Iterator[None]:
 def using(model: nn.Module, *, scheme: SchemeName | Scheme) -> Iterator[None]:
     """The same weights and the same noise, shared in another way."""
     layers = perturbed_layers(model)
+    with _opened([layer.flipout for layer in layers.values()], scheme=_checked_scheme(scheme, layers)):
+        yield
+
+
+@contextmanager
+def drawing(
+    model: nn.Module, layers: dict[str, Perturbed], seed: int | Tensor, scheme: SchemeName | Scheme
+) -> Iterator[Callable[..., Pass]]:
+    """`using` and `hold` in one, for many draws after each other.
+
+    Args:
+        model: The model.
+        layers: Its perturbed layers.
+        seed: The seed of all draws.
+        scheme: The scheme in place of the layers' own.
+
+    Yields:
+        A function that holds the next draw in place of the last one. Its arguments are fields of a `Draw`.
+    """
+    chosen = _checked_scheme(scheme, layers)
+    root, keys = _keys_of_all(model, layers.values())
+    seeded = from_seed(seed, device=next(iter(model.parameters())).device)
+    roster = _roster(model, root, layers, keys)
+    roots = dict.fromkeys(root for plan in keys for root, _ in plan.roots)
+    span = Span(keys=keys, scheme=chosen, roots=tuple(roots))
+
+    def hold_next(**fields: Any) -> Pass:
+        if span.session is not None:
+            span.session.close()
+        span.session = Pass(replace(seeded, **fields), roster, root.process_group)
+        return span.session
+
+    with opened(span):
+        yield hold_next
+
+
+def _checked_scheme(scheme: SchemeName | Scheme, layers: dict[str, Perturbed]) -> Scheme:
+    """Return the scheme, or refuse it for one of the layers."""
     chosen = scheme_of(scheme)
     for name, layer in layers.items():
         check_scheme(type(layer), chosen, layer.flipout.distributions, layer.flipout.label or name)
     refuse_reuse((name, layer, layer.flipout.distributions, chosen) for name, layer in layers.items())
-    with _opened([layer.flipout for layer in layers.values()], scheme=chosen):
-        yield
+    return chosen
 
 
 def _opened(plans: list[Plan], keys: dict[Plan, Keys] | None = None, **what: Any) -> AbstractContextManager[None]:

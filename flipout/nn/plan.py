@@ -57,7 +57,7 @@ class Plan:
     @property
     def sampled(self) -> bool:
         """Whether a `hold` or a `sampling` asks for noise, now or in the forward that is recomputed."""
-        return any(span.scheme is None for span in self._open())
+        return any(span.scheme is None or span.session is not None for span in self._open())
 
     def _open(self) -> list[Span]:
         """The innermost first."""

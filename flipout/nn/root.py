@@ -193,6 +193,10 @@ class Root:
         held = any(span.session is not None and any(root is self for root in span.roots) for span in open_spans())
         if module.training and not held and not self.running.in_backward:
             return True
+        if not torch.compiler.is_compiling() and self.roster is not None:  # compiled code would guard on the roster
+            sessions = (span.session for span in open_spans() if span.session is not None)
+            if any(session.roster is self.roster for session in sessions):
+                return False  # all of its layers are held
         return any(is_perturbed(layer) and needs_root_draw(layer) for layer in module.modules())
 
     def _finish(self) -> None:

@@ -285,7 +285,7 @@ def test_bad_input() -> None:
     with pytest.raises(errors.InvalidInput, match=r"returned shape \(1, 3\) for a target of shape \(12,\)"):
         ELBO(model, lambda output, target: output[:1], num_data=500)(X, Y)
     with pytest.raises(errors.InvalidInput, match="returned <class 'list'>"):
-        ELBO(model, lambda output, target: [], num_data=500)(X, Y)
+        ELBO(model, lambda output, target: [], num_data=500)(X, Y)  # pyright: ignore[reportArgumentType]
     with pytest.raises(errors.NoPrior):
         ELBO(flipout.perturb(mlp(), flipout.MeanField()), "categorical", num_data=5)(X.float(), Y)
     with pytest.raises(errors.InvalidArgument, match="steps=0"):

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flipout.bayes import Prediction, evaluate, ood_auroc, reliability, selective
+from flipout.bayes import Prediction, evaluate, reliability
 from flipout.errors import InvalidArgument, InvalidInput
-from tests.statistics import assert_mean
 
 P = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
 Y = torch.tensor([0, 1, 1, 2])
@@ -66,40 +65,14 @@ def test_a_sure_mistake_is_finite() -> None:
     assert math.isfinite(evaluate(torch.tensor([[1.0, 0.0]]), torch.tensor([1])).nll)
 
 
-def test_ood_auroc() -> None:
-    assert ood_auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4])) == 1.0
-    assert ood_auroc(torch.tensor([0.3, 0.4]), torch.tensor([0.1, 0.2])) == 0.0
-    assert ood_auroc(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 3.0])) == pytest.approx((1 + 0 + 1 + 0.5) / 4)
-
-
-def test_selective_prediction() -> None:
-    made = selective(torch.tensor([0.3, 0.1, 0.4, 0.2]), torch.tensor([True, True, False, False]))
-    assert made.coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
-    assert made.risk == pytest.approx([0.0, 0.5, 1 / 3, 0.5])
-    assert made.area == pytest.approx((0 + 0.5 + 1 / 3 + 0.5) / 4)
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=20))
-def test_ties_have_no_order(correct: list[bool]) -> None:
-    right = torch.tensor(correct)
-    made = selective(torch.zeros(len(correct)), right)
-    assert made.risk == pytest.approx(np.full(len(correct), 1 - right.double().mean().item()))
-
-
-def test_an_uncertainty_that_knows_lowers_the_risk() -> None:
-    error = torch.rand(5000)
-    right = torch.rand(5000) > error
-    informed, blind = selective(error, right), selective(torch.rand(5000), right)
-    assert informed.area < 0.7 * blind.area
-    assert informed.risk[-1] == pytest.approx(blind.risk[-1])
-    assert_mean((~right).double(), 0.5)
-
-
-def test_figures(tmp_path: Path) -> None:
+def test_the_figure(tmp_path: Path) -> None:
     reliability(P, Y).plot(tmp_path / "reliability.svg")
-    figure = selective(torch.tensor([0.1, 0.2]), torch.tensor([True, False])).plot()
-    figure.savefig(tmp_path / "selective.png")
-    assert all((tmp_path / name).stat().st_size > 1000 for name in ("reliability.svg", "selective.png"))
+    assert (tmp_path / "reliability.svg").stat().st_size > 1000
+
+
+def test_they_are_shown_in_one_line() -> None:
+    assert repr(evaluate(P, Y)) == "Scores(accuracy=0.75, nll=0.57365, brier=0.305, ece=0.35)"
+    assert repr(reliability(P, Y)) == "Reliability(bins=15, examples=4, ece=0.35)"
 
 
 BAD: list[tuple[Any, Any, str]] = [
@@ -129,15 +102,9 @@ def test_what_is_no_tensor() -> None:
             score(P, Y.tolist())  # pyright: ignore[reportArgumentType]
 
 
-def test_bad_numbers() -> None:
+def test_bins_are_counted() -> None:
     with pytest.raises(InvalidArgument, match=r"bins=0\): expected a whole number ≥ 1"):
         reliability(P, Y, bins=0)
-    with pytest.raises(InvalidInput, match="2 uncertainties and 3 answers"):
-        selective(torch.zeros(2), torch.ones(3))
-    with pytest.raises(InvalidInput, match=r"outside of shape \(0,\)"):
-        ood_auroc(torch.zeros(2), torch.zeros(0))
-    with pytest.raises(InvalidInput, match="uncertainty: 1 of 1"):
-        selective(torch.tensor([math.nan]), torch.ones(1))
 
 
 def test_small_probabilities_count_in_full() -> None:

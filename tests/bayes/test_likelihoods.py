@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout import errors
-from flipout.bayes import likelihoods
-from flipout.bayes.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson, likelihood_of
+from flipout.bayes.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 NAMES = ("bernoulli", "gaussian", "poisson")
@@ -87,18 +86,6 @@ def test_learned_noise() -> None:
     )
 
 
-def test_names() -> None:
-    for name, kind in {
-        "categorical": Categorical,
-        "gaussian": Gaussian,
-        "bernoulli": Bernoulli,
-        "poisson": Poisson,
-    }.items():
-        assert isinstance(likelihood_of(name), kind)
-    own = likelihoods.Categorical(1)
-    assert likelihood_of(own) is own
-
-
 BAD_SHAPES = [
     (
         Categorical(),
@@ -138,12 +125,6 @@ def test_several_outputs_are_refused() -> None:
 def test_noise_that_is_none_is_refused(std: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match="standard deviation, finite and > 0"):
         Gaussian(std)
-
-
-@pytest.mark.parametrize("given", ["softmax", 3, None])
-def test_what_is_no_likelihood_is_refused(given: Any) -> None:
-    with pytest.raises(errors.InvalidArgument, match=r"likelihood=.*expected one of \['bernoulli', 'categorical'"):
-        likelihood_of(given)
 
 
 def test_a_spread_is_not_what_the_output_is_broadcast_to() -> None:

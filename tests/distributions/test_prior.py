@@ -238,3 +238,11 @@ def test_a_prior_of_the_wrong_shape_is_refused_and_nothing_is_converted() -> Non
     with pytest.raises(InvalidArgument, match=r"Linear.weight: prior of shape \(2, 3, 4\)"):
         flipout.nn.Linear(4, 3, distribution=flipout.MeanField(prior=Normal(torch.zeros(2, 3, 4))))
     assert bayesian(Normal(0.0, torch.ones(1, 1))) is not None
+
+
+@pytest.mark.parametrize("prior", [Normal(learn_scale=True), Normal(), ScaleMixture(learn_scale=True), LogUniform()])
+def test_the_names_of_its_numbers_can_be_read_back(prior: Any) -> None:
+    suffixes = {number: prior.suffix_of(number) for number in prior.numbers()}
+    assert {number: prior.number_of(suffix) for number, suffix in suffixes.items()} == {n: n for n in suffixes}
+    saved = flipout.nn.Linear(2, 3, distribution=flipout.MeanField(prior=prior)).state_dict()
+    assert saved.keys() == {"weight", "bias", "weight_rho", *(f"weight_{suffix}" for suffix in suffixes.values())}

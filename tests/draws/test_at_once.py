@@ -75,3 +75,22 @@ def test_few_batch_sizes_are_remembered() -> None:
     for examples in range(1, 60):
         roster.make(7, 7, 0, 0, 0, examples, torch.float32)
     assert len(roster.signs) <= 16
+
+
+@pytest.mark.parametrize("examples", [7, 1500], ids=["few", "many"])
+def test_several_bases_are_those_made_one_by_one(examples: int) -> None:
+    together = Roster(ITEMS).make(7, 5, 1, 3, 40, examples, torch.float32, 4)
+    assert (together.base, together.bases) == (3, 4)
+    for i in range(4):
+        alone = Roster(ITEMS).make(7, 5, 1, 3 + i, 40, examples, torch.float32)
+        assert together.signs.keys() == alone.signs.keys()
+        assert all(torch.equal(together.signs[name], sign) for name, sign in alone.signs.items())
+        assert all(torch.equal(together.noise[key][i], noise) for key, noise in alone.noise.items())
+
+
+def test_many_signs_are_what_is_made_alone() -> None:
+    made = Roster(ITEMS).make(7, 5, 0, 0, 3, 1500, torch.float64)
+    for key, dim in made.signs:
+        features = made.signs[key, dim].shape[1]
+        (alone,) = next(signs(torch.tensor(5), key, [(dim, features)], 3, 1500, torch.float64))
+        assert torch.equal(made.signs[key, dim], alone)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.bayes import Normal, Prediction, likelihoods, predict, predictive
+from flipout.bayes import Normal, Prediction, _fold, likelihoods, predict
 from tests import many_draws
 from tests.networks import TiedLM, convnet, encoder, mlp
 from tests.statistics import assert_mean
@@ -81,8 +81,30 @@ def test_chunks_of_any_group(group: int, monkeypatch: pytest.MonkeyPatch) -> Non
     whole = predict(model, X, 20, chunk=10**6, **settings)
     for chunk in (1, 4, 5, 16, 45):
         same(predict(model, X, 20, chunk=chunk, **settings), whole)
-    monkeypatch.setattr(predictive, "_BASES_AT_ONCE", 1)
+    monkeypatch.setattr(_fold, "_BASES_AT_ONCE", 1)
     same(predict(model, X, 20, chunk=10**6, **settings), whole)
+
+
+@pytest.mark.parametrize("rows", [40, 100])
+@pytest.mark.parametrize("joint", [False, True], ids=["apart", "joint"])
+@pytest.mark.parametrize("name", ["mlp", "convolutions", "lstm", "tied"])
+def test_chunks_of_many_rows_a_base(name: str, joint: bool, rows: int) -> None:
+    """With 256 rows a base, one pass has several bases and takes one after the other."""
+    make, x, how, _ = MODELS[name]
+    model = flipout.perturb(make().double(), NOISE, **how)
+    x = x.repeat(-(-rows // len(x)), *[1] * (x.dim() - 1))[:rows]
+    whole = predict(model, x, 20, chunk=10**6, seed=3, joint=joint, keep=True, quantiles=(0.5,))
+    for chunk in (rows, 3 * rows, 8 * rows, 13 * rows, 16 * rows):
+        same(predict(model, x, 20, chunk=chunk, seed=3, joint=joint, keep=True, quantiles=(0.5,)), whole)
+
+
+def test_a_pass_with_several_bases_sees_the_weights_of_the_draw() -> None:
+    model, x = bayesian(), X.repeat(20, 1)
+    made = predict(model, x, 20, seed=3, keep=True).samples
+    assert made is not None
+    for sample, row in ((0, 0), (7, 99), (8, 0), (15, 42), (19, 99)):
+        network_seen = network(model, 100 * sample + row, seed=3, group=800)
+        torch.testing.assert_close(made[sample, row], network_seen(x[row : row + 1])[0])
 
 
 @pytest.mark.parametrize("joint", [False, True], ids=["apart", "joint"])
@@ -95,13 +117,13 @@ def test_asymmetric_noise_is_served_too(joint: bool, monkeypatch: pytest.MonkeyP
     for chunk in (1, 7, 40):
         same(predict(model, X, 20, chunk=chunk, **settings), whole)
     for numbers in (1, 50, 200):
-        monkeypatch.setattr(predictive, "_BASES_AT_ONCE", numbers)
+        monkeypatch.setattr(_fold, "_BASES_AT_ONCE", numbers)
         same(predict(model, X, 20, **settings), whole)
 
 
 def test_asymmetric_noise_forms_no_more_weights_at_once_than_memory_is_meant_for(monkeypatch) -> None:
     model, rows = bayesian(flipout.DropConnect(0.3), scheme="shared"), []
-    monkeypatch.setattr(predictive, "_BASES_AT_ONCE", 3 * max(p.numel() for p in model.parameters()))
+    monkeypatch.setattr(_fold, "_BASES_AT_ONCE", 3 * max(p.numel() for p in model.parameters()))
     handle = model[2].register_forward_pre_hook(lambda module, args: rows.append(len(args[0])))
     predict(model, X, 4)
     assert max(rows) == 3

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.bayes import ELBO, likelihoods, predict
-from tests.bayes.test_predictive import NOISE, X, bayesian, same
+from tests.bayes.test_predict import NOISE, X, bayesian, same
 from tests.networks import mlp
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -117,4 +117,4 @@ def test_classes_are_found_where_the_batch_dimension_moves() -> None:
 
 def test_the_noise_of_a_gaussian_has_to_be_said() -> None:
     with pytest.raises(errors.InvalidArgument, match=r"elbo\.likelihood"):
-        predict(bayesian(), X, 16, likelihood="gaussian")
+        predict(bayesian(), X, 16, likelihood="gaussian")  # pyright: ignore[reportArgumentType]

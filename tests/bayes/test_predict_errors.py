@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.bayes import predict
-from flipout.bayes.moments import Moments
+from flipout.bayes._moments import Moments
 from tests import many_draws
-from tests.bayes.test_predictive import NOISE, Squares, X, bayesian, same
+from tests.bayes.test_predict import NOISE, Squares, X, bayesian, same
 from tests.statistics import (
     assert_covariance,
     assert_mean,

@@ -19,14 +19,14 @@ CONVERT = "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """One Parameter: `local` in its layer, `name` in the model. Numbers are in float32 at least.
+    """The posterior of one Parameter, in float32 or a wider dtype.
 
-    Of a Parameter that is sharded over ranks they are those of this rank.
+    If the Parameter is sharded over ranks, all tensors are this rank's shard.
     """
 
-    name: str
+    name: str  # in the model
     layer: Perturbed
-    local: str
+    local: str  # its name in the layer
     distribution: LearnedDistribution
 
     @property
@@ -45,12 +45,12 @@ class Posterior:
 
     @property
     def mean(self) -> Tensor:
-        own = held_here(self.parameter)
-        return own.to(torch.promote_types(own.dtype, torch.float32))
+        local = held_here(self.parameter)
+        return local.to(torch.promote_types(local.dtype, torch.float32))
 
     @property
     def std(self) -> Tensor:
-        """Of the mean's shape."""
+        """Return the standard deviation, of the mean's shape."""
         mean = self.mean
         learned = {
             s: self._part(value).to(mean.dtype) for s, value in learned_companions(self.layer, self.local).items()
@@ -64,7 +64,7 @@ class Posterior:
 
     @property
     def quiet(self) -> Tensor | None:
-        """True, broadcastable to the mean, where the Parameter is never perturbed; None for nowhere."""
+        """Return a mask of the weights that are never perturbed, broadcastable to the mean; None if there are none."""
         row, parameter = self.layer.flipout.quiet_rows.get(self.local), self.parameter
         if row is None:
             return None
@@ -72,11 +72,12 @@ class Posterior:
         return self._part((rows == row).view(-1, *[1] * (parameter.dim() - 1)))
 
     def _part(self, value: Tensor) -> Tensor:
-        """What goes with the mean, of a tensor that broadcasts to the Parameter."""
+        """Return this rank's part of a tensor that broadcasts to the Parameter."""
         return value if self.shard is None else self.shard.part(value)
 
 
 def posteriors(model: nn.Module) -> list[Posterior]:
+    """List the posteriors of a model. Tied Parameters appear once."""
     layers, names = perturbed_layers(model, CONVERT), parameter_names(model)
     found: dict[int, Posterior] = {}
     for label, layer in layers.items():
@@ -89,20 +90,20 @@ def posteriors(model: nn.Module) -> list[Posterior]:
                     "here. Use MeanField."
                 )
             parameter = attrgetter(local)(layer)
-            made = Posterior(names.get(id(parameter), f"{label}.{local}"), layer, local, distribution)
-            first = found.setdefault(id(parameter), made)
-            if _beside(first) != _beside(made):
+            posterior = Posterior(names.get(id(parameter), f"{label}.{local}"), layer, local, distribution)
+            first = found.setdefault(id(parameter), posterior)
+            if _ids_beside(first) != _ids_beside(posterior):
                 raise InvalidArgument(
-                    f"{first.name} and {label}.{local} are one Parameter with two learned spreads, so it has no one "
-                    "posterior. Tie what stands beside it too, or tie the weights before flipout.perturb(model, …)."
+                    f"{first.name} and {label}.{local} are one Parameter with two learned spreads, so it has no single "
+                    "posterior. Tie the spreads too, or tie the weights before flipout.perturb(model, …)."
                 )
     if not found:
         raise NotPerturbed(f"{type(model).__name__} has no learned spreads: no posterior. Convert it with {CONVERT}.")
     return list(found.values())
 
 
-def _beside(posterior: Posterior) -> list[int]:
-    """The Parameters beside it; buffers are copied when a model moves."""
+def _ids_beside(posterior: Posterior) -> list[int]:
+    """Return the ids of the Parameters beside it. Buffers do not count: they are copied when a model moves."""
     layer = posterior.layer
-    values = (attrgetter(own)(layer) for own in companion_names(layer, posterior.local))
+    values = (attrgetter(name)(layer) for name in companion_names(layer, posterior.local))
     return [id(value) for value in values if isinstance(value, nn.Parameter)]

@@ -1,0 +1,166 @@
+"""The evidence lower bound as a loss, with the right scale for every way to split a batch."""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from numbers import Real
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .._arguments import whole_number
+from ..draws.bits import is_transformed
+from ..errors import InvalidArgument, Unsupported
+from ..nn.contexts import counted, perturbed_layers, sampling
+from ._kl import kl, shared_draw, with_priors
+from ._log_likelihoods import check_finite, check_not_a_loss, count_examples
+from ._named import LikelihoodName, LogLikelihood, likelihood_of
+from ._posterior import Posterior
+from ._terms import Terms, check_weight
+from .likelihoods import Likelihood
+
+
+class ELBO(nn.Module):
+    """The negative evidence lower bound, per example of the data. Its scale does not depend on the batch size.
+
+    The likelihood's Parameters belong to this module, so optimise `elbo.parameters()`. The weights are drawn in eval
+    mode too, since the loss at the mean weights would not be a bound.
+
+    Args:
+        model: A model converted with `MeanField(prior=…)`.
+        likelihood: A name, an object of `flipout.bayes.likelihoods`, or a function from (output, target) to
+            log-likelihoods (N, …). All log-likelihoods of an example are summed.
+        num_data: The number of examples in the training set, `len(dataset)`. It counts what one row of a batch is: an
+            image, a sequence, or a token if tokens are flattened into the batch.
+        kl_weight: The weight of the KL: a number, or a function of the step. 1 is Bayes; the paper uses 0.1.
+        batch_dim: The dimension of the examples in the log-likelihoods.
+        check: Raise an error if the loss is not finite, or if a function returns positive log-probabilities. On a GPU
+            this makes the host wait.
+
+    Raises:
+        InvalidArgument: An argument is out of its range, or `likelihood` is a loss.
+        NoPrior: A learned spread has no prior.
+        Unsupported: A combination with `DistributedDataParallel` that would not synchronise all Parameters.
+
+    Example:
+        >>> elbo = bayes.ELBO(model, "categorical", num_data=len(dataset))
+        >>> optimizer = torch.optim.Adam(elbo.parameters(), 1e-3)
+        >>> elbo(x, y).loss.backward()
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: LikelihoodName | Likelihood | LogLikelihood,
+        *,
+        num_data: int,
+        kl_weight: float | Callable[[int], float] = 1.0,
+        batch_dim: int = 0,
+        check: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_data = whole_number(
+            "num_data",
+            num_data,
+            1,
+            of="ELBO",
+            means="the number of examples in the training set, len(dataset)",
+            more=". The KL is divided by it.",
+        )
+        self.batch_dim = whole_number(
+            "batch_dim",
+            batch_dim,
+            0,
+            of="ELBO",
+            means="the dimension of the examples in the log-likelihoods",
+            more=". For the model's inputs, use perturb(…, batch_dim=…).",
+        )
+        if not callable(kl_weight):
+            check_weight("ELBO(kl_weight=…)", kl_weight)
+        found = with_priors(model)
+        self.model, self.likelihood = model, likelihood_of(likelihood)
+        self.kl_weight, self.check = kl_weight, check
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            self._check_parallel(model, found)
+
+    def forward(self, x: Any, target: Any, *, batch: float | None = None, step: int | None = None) -> Terms:
+        """Compute the loss of one batch, or of a part of one.
+
+        Args:
+            x: The model's input; a tuple holds several arguments.
+            target: The targets.
+            batch: The number of examples of the whole optimiser step on this rank, if these examples are only a part
+                of it. The losses of the parts then add up to the loss of the whole. If ranks have unequal shares, give
+                their mean, since data parallelism averages.
+            step: The step, for a `kl_weight` that is a function.
+
+        Returns:
+            The loss and its terms, each of shape ().
+
+        Raises:
+            InvalidArgument: `batch` is smaller than the number of examples, or `step` is missing.
+            InvalidInput: The log-likelihoods have the wrong shape, or look like a loss.
+            NonFinite: The loss is infinite or NaN, and `check` is on.
+
+        Example:
+            >>> for part in torch.arange(100).split(32):
+            ...     elbo(x[part], y[part], batch=100).loss.backward()
+        """
+        weight = self._weight(step)
+        with self._draw():
+            output = self.model(*x) if isinstance(x, tuple) else self.model(x)
+            divergence, seen = kl(self.model), None if is_transformed() else counted(self.model)
+        log_likelihoods: Any = self.likelihood(output, target)
+        examples = count_examples(log_likelihoods, target, self.batch_dim, seen, self.num_data)
+        self._check_batch(batch, examples)
+        log_likelihood = log_likelihoods.sum(dtype=torch.promote_types(log_likelihoods.dtype, torch.float32))
+        loss = weight * divergence.to(log_likelihood.device) * (examples / self.num_data) - log_likelihood
+        terms = Terms(loss / (batch or examples), log_likelihood, divergence, weight, examples, self.num_data)
+        if self.check and not is_transformed():
+            check_finite(terms)
+            if not isinstance(self.likelihood, Likelihood):
+                check_not_a_loss(log_likelihoods, target)
+        return terms
+
+    def _draw(self) -> AbstractContextManager[None]:
+        held = shared_draw(self.model)
+        is_training = all(layer.training for layer in perturbed_layers(self.model).values())
+        return sampling(self.model) if isinstance(held, nullcontext) and not is_training else held
+
+    def _weight(self, step: int | None) -> float:
+        if not callable(self.kl_weight):
+            return self.kl_weight
+        if step is None:
+            raise InvalidArgument("kl_weight is a function of the step: say which one, elbo(x, target, step=…).")
+        weight = self.kl_weight(step)
+        check_weight(f"kl_weight({step})", weight)
+        return weight
+
+    def _check_batch(self, batch: float | None, examples: int) -> None:
+        if batch is None:
+            return
+        if not (isinstance(batch, Real) and 0 < float(batch) < math.inf):
+            raise InvalidArgument(f"batch={batch!r}: expected the number of examples of the whole step, > 0.")
+        # Ranks with unequal shares give their mean, which may be below the share of one rank.
+        if batch < examples and not (dist.is_available() and dist.is_initialized()):
+            raise InvalidArgument(
+                f"batch={batch!r} for {examples} examples: expected the number of examples of the whole step, which "
+                f"these are a part of. Leave it out, or give at least batch={examples}."
+            )
+
+    def _check_parallel(self, model: nn.parallel.DistributedDataParallel, found: list[Posterior]) -> None:
+        """Refuse Parameters that DistributedDataParallel around the model alone would not synchronise."""
+        if isinstance(self.likelihood, nn.Module) and any(True for _ in self.likelihood.parameters()):
+            raise Unsupported(
+                f"ELBO(DistributedDataParallel(…), {self.likelihood!r}): the likelihood's Parameters would not be "
+                "synchronised. Wrap the other way round: DistributedDataParallel(ELBO(model, …))."
+            )
+        is_learned = any(posterior.prior is not None and posterior.prior.learned for posterior in found)
+        if model.find_unused_parameters and is_learned:
+            raise Unsupported(
+                "ELBO(DistributedDataParallel(…, find_unused_parameters=True), …) with a learned prior: only the KL "
+                "uses its Parameters, and data parallelism takes them for unused. Wrap the other way round: "
+                "DistributedDataParallel(ELBO(model, …))."
+            )

@@ -1,0 +1,117 @@
+"""KL(q ‖ p): the exact sum over all weights, every Parameter once, however often it is used."""
+
+import math
+from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from .._arguments import whole_number
+from .._shards import Shard
+from ..distributions.prior import ClosedForm, Sampled
+from ..errors import NoPrior
+from ..nn.contexts import held_pass, hold
+from ..perturbation import Perturbation
+from ._posterior import CONVERT, Posterior, posteriors
+
+
+def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
+    """Return the KL divergence from the posterior to the prior, in nats, summed over all weights.
+
+    Closed forms are used where they exist. For other priors, E[log p] is estimated on the bases of a draw: the held
+    one, or outside of `hold` a fresh one. Each base is averaged over both signs that flipout can give a weight.
+
+    Args:
+        model: A model converted with `MeanField(prior=…)`.
+        samples: The number of bases for priors without a closed form.
+
+    Returns:
+        A tensor of shape (), differentiable.
+
+    Raises:
+        NoPrior: A learned spread has no prior.
+        NotPerturbed: The model has no learned spreads.
+
+    Example:
+        >>> loss = nll + bayes.kl(model) / len(dataset)
+    """
+    terms = list(kl_terms(model, samples=samples).values())
+    return torch.stack([term.to(terms[0].device) for term in terms]).sum()
+
+
+def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
+    """Return the KL of each Parameter.
+
+    Args:
+        model: A model converted with `MeanField(prior=…)`.
+        samples: The number of bases for priors without a closed form.
+
+    Returns:
+        The name of each Parameter with its part of `kl`, of shape ().
+
+    Raises:
+        NoPrior: A learned spread has no prior.
+        NotPerturbed: The model has no learned spreads.
+
+    Example:
+        >>> max(bayes.kl_terms(model).items(), key=lambda term: term[1])
+    """
+    samples = whole_number("samples", samples, 1, of="kl", means="the number of Monte Carlo samples")
+    found = with_priors(model)
+    with shared_draw(model):
+        terms = {posterior.name: _term(posterior, samples) for posterior in found}
+    return terms | _summed_over_shards({posterior: terms[posterior.name] for posterior in found})
+
+
+def with_priors(model: nn.Module) -> list[Posterior]:
+    """List the posteriors of a model; refuse those without a prior."""
+    found = posteriors(model)
+    lacking = [posterior.name for posterior in found if posterior.prior is None]
+    if lacking:
+        raise NoPrior(
+            f"{lacking[0]}{f' and {len(lacking) - 1} more' if lacking[1:] else ''}: a learned spread without a prior "
+            f"has no KL. Name one when the model is converted: {CONVERT}."
+        )
+    return found
+
+
+def shared_draw(model: nn.Module) -> AbstractContextManager[None]:
+    """Hold one draw for a Monte Carlo KL and a forward pass, unless one is held already or none is needed."""
+    sampled = [posterior.layer for posterior in posteriors(model) if isinstance(posterior.prior, Sampled)]
+    return nullcontext() if all(layer.flipout.held is not None for layer in sampled) else hold(model)
+
+
+def _term(posterior: Posterior, samples: int) -> Tensor:
+    prior, mean, std = posterior.prior, posterior.mean, posterior.std
+    if isinstance(prior, ClosedForm):
+        of_weights = prior.kl(mean, std, posterior.prior_numbers)
+    else:
+        assert isinstance(prior, Sampled)
+        numbers, delta = posterior.prior_numbers, _first_bases(posterior, mean, std, samples)
+        # The entropy of q is exact. Signs can turn one weight's ΔŴ only into ±ΔŴ.
+        log_prior = (prior.log_prob(mean + delta, numbers) + prior.log_prob(mean - delta, numbers)) / 2
+        of_weights = -log_prior.mean(0) - std.log() - (1 + math.log(2 * math.pi)) / 2
+    quiet = posterior.quiet
+    return (of_weights if quiet is None else torch.where(quiet, 0, of_weights)).sum()
+
+
+def _summed_over_shards(terms: dict[Posterior, Tensor]) -> dict[str, Tensor]:
+    """Sum the terms of sharded Parameters over their ranks: one collective for all Parameters sharded alike."""
+    alike: dict[Hashable, dict[Posterior, Shard]] = {}
+    for posterior, term in terms.items():
+        if (shard := posterior.shard) is not None:
+            alike.setdefault((shard.mesh, shard.split, term.dtype), {})[posterior] = shard
+    totals = {}
+    for shards in alike.values():
+        total = next(iter(shards.values())).total(torch.stack([terms[posterior] for posterior in shards]))
+        totals |= zip((posterior.name for posterior in shards), total.unbind(), strict=True)
+    return totals
+
+
+def _first_bases(posterior: Posterior, mean: Tensor, std: Tensor, count: int) -> Tensor:
+    """Return ΔŴ (count, *shape) of the first bases of the held draw."""
+    session, keys = held_pass(posterior.layer)
+    key = keys[posterior.local]
+    p = Perturbation(mean, std, posterior.distribution, session.draw.to(mean.device), key, 0, 1, mean.dtype)
+    return p.deltas(0, count) if posterior.shard is None else p.shard_of_deltas(posterior.shard, count)
