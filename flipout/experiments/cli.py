@@ -14,16 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 import flipout
+from flipout.errors import FlipoutError, InvalidArgument
 
-from ..errors import FlipoutError, InvalidArgument
-from .catalogue import EXPERIMENTS
 from .doctor import doctor
-from .experiment import Config, Preset
-from .generate import Writing, texts
-from .page import write_page
-from .redraw import redraw
-from .results import MUST_HOLD, REPORTED, Result
-from .runs import CONFIG, RESULT
+from .language.generate import Writing, texts
+from .registry import EXPERIMENTS
+from .report.page import write_page
+from .report.redraw import redraw
+from .running.experiment import Config, Preset
+from .running.results import MUST_HOLD, REPORTED, Result
+from .running.runs import CONFIG, RESULT
 
 USAGE = """usage: flipout COMMAND
 

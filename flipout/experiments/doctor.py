@@ -8,11 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 import flipout
+from flipout import backend
+from flipout.errors import DataError, InvalidArgument, MissingExtra
 
-from .. import backend
-from ..errors import DataError, InvalidArgument, MissingExtra
-from . import files, registry
-from .environment import commit
+from .data import checksums, files
+from .running.environment import commit
 
 EXTRAS = {
     "experiments": ("matplotlib", "rich", "tyro", "pooch", "safetensors", "scikit-learn"),
@@ -81,13 +81,13 @@ def _kernels() -> Iterator[Finding]:
 
 
 def _data() -> Iterator[Finding]:
-    for data_set in registry.DATA_SETS:
+    for data_set in checksums.DATA_SETS:
         yield "data", data_set.title, _place(data_set)
     embedded = "the text of Python's help" + (", digits" if _installed("scikit-learn") else "")
     yield "data", "embedded", embedded
 
 
-def _place(data_set: registry.DataSet) -> str:
+def _place(data_set: checksums.DataSet) -> str:
     """Where the files are; their checksums are verified when they are read."""
     places = {f"the folder in {files.VARIABLE}": files.named_folder, "the user's cache": files.user_cache}
     for place, folder_of in places.items():

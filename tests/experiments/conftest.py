@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flipout.experiments import files
-from flipout.experiments.page import write_page
-from flipout.experiments.progress import Progress
-from flipout.experiments.runs import Run, opened
-from tests.experiments.pages import CHECKS, LAYERS, finished, seen_in
+from flipout.experiments.data import files
+from flipout.experiments.report.page import write_page
+from flipout.experiments.running.progress import Progress
+from flipout.experiments.running.runs import Run, opened
+from tests.experiments.report.pages import CHECKS, LAYERS, finished, seen_in
 
 REAL = Path(os.environ.get(files.VARIABLE) or Path(__file__).parents[3] / "shared" / "data")
 

@@ -12,8 +12,8 @@ import pytest
 
 from flipout.experiments import cli
 from flipout.experiments.cli import main
-from flipout.experiments.results import Result
-from flipout.experiments.runs import Run
+from flipout.experiments.running.results import Result
+from flipout.experiments.running.runs import Run
 from tests.experiments.toy_experiment import TOY, content
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch, tmp_path) -> Path:
-    """An empty folder to work in, and a catalogue with the toy."""
+    """An empty folder to work in, and a registry with the toy."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -7,10 +7,10 @@ from shutil import copytree, rmtree
 
 import pytest
 
-from flipout.experiments.catalogue import EXPERIMENTS
 from flipout.experiments.cli import main
-from flipout.experiments.page import write_page
-from tests.experiments.pages import Parsed
+from flipout.experiments.registry import EXPERIMENTS
+from flipout.experiments.report.page import write_page
+from tests.experiments.report.pages import Parsed
 from tests.experiments.toy_experiment import content
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from flipout.experiments import cli
-from flipout.experiments.experiment import Config, Experiment, Outcome
-from flipout.experiments.results import MUST_HOLD, REPORTED, Check, seen_in
-from flipout.experiments.runs import Run
+from flipout.experiments.running.experiment import Config, Experiment, Outcome
+from flipout.experiments.running.results import MUST_HOLD, REPORTED, Check, seen_in
+from flipout.experiments.running.runs import Run
 from flipout.variance.records import write_whole
 
 DEAD = 137

@@ -15,8 +15,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from flipout.experiments.progress import Progress
-from flipout.experiments.runs import opened
+from flipout.experiments.running.progress import Progress
+from flipout.experiments.running.runs import opened
 from tests.ranks import leave
 from tests.scaling.models import elbo_of, optimizer_of, reader, train
 from tests.scaling.torchrun import joined

@@ -1,0 +1,138 @@
+"""Where the files of a data set are found: the folder in FLIPOUT_DATA, then the user's cache, then a download.
+
+The checksum of a file is verified before anything in it is decompressed or parsed, and a bad file is an error: another
+place is never tried in its stead.
+"""
+
+import gzip
+import hashlib
+import lzma
+import os
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from flipout.errors import DataError
+from flipout.extras import extra
+
+from .checksums import DataSet, File
+
+VARIABLE = "FLIPOUT_DATA"
+DECOMPRESS = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    files: tuple[bytes, ...]  # decompressed, in the order of the data set
+    source: str
+
+
+def resolve(data_set: DataSet) -> Contents:
+    return local(data_set) or download(data_set)
+
+
+def local(data_set: DataSet) -> Contents | None:
+    """What this machine has, or None. A named folder that holds some files of the data set has to hold them all."""
+    folder = named_folder()
+    if folder is not None and any(held(folder, file) for file in data_set.files):
+        fix = f"copy the published file there again, or unset {VARIABLE} to download it."
+        return Contents(
+            read_all(folder, data_set, fix), f"{data_set.title}: the folder in {VARIABLE}, checksums verified"
+        )
+    cache = user_cache()
+    if all(held(cache, file) for file in data_set.files):
+        return Contents(read_cache(cache, data_set), f"{data_set.title}: the user's cache, checksums verified")
+    return None
+
+
+def download(data_set: DataSet) -> Contents:
+    """Fetch what the cache lacks. A file appears there whole and verified, or not at all."""
+    cache = user_cache()
+    import pooch
+
+    missing = [file for file in data_set.files if not held(cache, file)]
+    origins = list(dict.fromkeys(file.origin for file in missing))
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".download-", dir=cache) as scratch:
+            for origin in origins:
+                name = origin.url.rpartition("/")[2]
+                fetched = Path(pooch.retrieve(origin.url, f"sha256:{origin.sha256}", name, scratch)).read_bytes()
+                for file in (file for file in missing if file.origin == origin):
+                    store(cache, file, file.extract(fetched), Path(scratch))
+    except (OSError, ValueError, tarfile.TarError) as error:
+        names = ", ".join(file.name for file in missing if not held(cache, file))
+        raise DataError(
+            f"{data_set.title} is not on this machine and could not be downloaded ({error}). "
+            f"Still missing: {names}. Try again with a network, or put the files in a folder and set {VARIABLE} to it"
+            + ("." if named_folder() is None else f": it is {named_folder()}, which has none of them.")
+        ) from error
+    urls = ", ".join(origin.url for origin in origins)
+    return Contents(read_cache(cache, data_set), f"{data_set.title}: downloaded from {urls}, checksums verified")
+
+
+def store(cache: Path, file: File, content: bytes, scratch: Path) -> None:
+    suffix, expected = next(iter(file.forms.items()))
+    target = cache / (file.name + suffix)
+    verify(target, content, expected, f"{file.origin.url} gave something else than was published; nothing was kept.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    whole = scratch / "whole"
+    whole.write_bytes(content)
+    os.replace(whole, target)
+
+
+def read_cache(cache: Path, data_set: DataSet) -> tuple[bytes, ...]:
+    return read_all(cache, data_set, "delete it, and the next run downloads it again.")
+
+
+def read_all(folder: Path, data_set: DataSet, fix: str) -> tuple[bytes, ...]:
+    with ThreadPoolExecutor() as pool:
+        return tuple(pool.map(lambda file: read(folder, file, fix), data_set.files))
+
+
+def read(folder: Path, file: File, fix: str) -> bytes:
+    path = held(folder, file)
+    if path is None:
+        forms = " or ".join(f"{file.name}{form} (sha256 {expected})" for form, expected in file.forms.items())
+        raise DataError(
+            f"{folder} has other files of this data set, but {file.name} is missing. Expected {forms}: {fix}"
+        )
+    suffix = path.as_posix().rpartition(file.name)[2]
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error}): make it readable, or {fix}") from error
+    verify(path, raw, file.forms[suffix], fix)
+    return DECOMPRESS[suffix](raw)
+
+
+def verify(path: Path, raw: bytes, expected: str, fix: str) -> None:
+    found = hashlib.sha256(raw).hexdigest()
+    if found != expected:
+        raise DataError(
+            f"{path} is corrupt or truncated ({len(raw):,} bytes): expected sha256 {expected}, found {found}: {fix}"
+        )
+
+
+def held(folder: Path, file: File) -> Path | None:
+    """The first form of a file that a folder has."""
+    paths = (folder / (file.name + suffix) for suffix in file.forms)
+    return next((path for path in paths if path.exists()), None)
+
+
+def named_folder() -> Path | None:
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return None
+    if not Path(named).is_dir():
+        raise DataError(
+            f"{VARIABLE} is {named!r}, which is not a folder: set it to the folder of the data sets, or unset it."
+        )
+    return Path(named)
+
+
+def user_cache() -> Path:
+    pooch = extra("pooch", f"Data that is not in the folder in {VARIABLE}", "experiments")
+    return Path(pooch.os_cache("flipout"))

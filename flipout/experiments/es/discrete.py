@@ -1,0 +1,130 @@
+"""What backpropagation cannot train on: accuracy itself, and units that are 0 or 1."""
+
+from dataclasses import dataclass, field, replace
+
+from torch.nn.functional import cross_entropy
+
+from ..running.experiment import Config, Outcome, check_least
+from ..running.results import MUST_HOLD, Check
+from ..running.runs import Run
+from ..training.supervised import Prepared, own_randomness, prepared
+from . import claims
+from .curves import EsCurve, EsCurves, logged, trained
+from .estimates import drawn
+from .figures import curves_figure
+from .training import EsTraining, Task
+
+LIKELIHOOD, ACCURACY = "FlipES, log-likelihood", "FlipES, accuracy"
+BINARY, BINARY_ACCURACY = "FlipES, binary units", "FlipES, binary units, accuracy"
+ONLY_LAST = "backprop, binary units"
+COLOURS = {
+    LIKELIHOOD: "#1f5fa8",
+    ACCURACY: "#7fb2e5",
+    BINARY: "#2e8b57",
+    BINARY_ACCURACY: "#9ccb6b",
+    ONLY_LAST: "#c1442e",
+}
+NEAR = 5.0  # points of test error
+
+
+@dataclass(frozen=True)
+class DiscreteConfig(Config):
+    training: EsTraining = field(default_factory=EsTraining)
+    samples: int = 1600
+    seeds: int = 3
+    probe: int = 10_000  # training examples on which loss and error are followed
+    draws: int = 40  # of each estimate at one network
+
+    def __post_init__(self) -> None:
+        check_least(self, seeds=2, probe=1, draws=10)
+
+    @property
+    def trainings(self) -> dict[str, EsTraining]:
+        return {
+            LIKELIHOOD: self.training,
+            ACCURACY: replace(self.training, fitness="accuracy"),
+            BINARY: replace(self.training, units="binary"),
+            BINARY_ACCURACY: replace(self.training, units="binary", fitness="accuracy"),
+            ONLY_LAST: replace(self.training, units="binary"),
+        }
+
+    @property
+    def trained(self) -> list[tuple[str, int]]:
+        return [(name, seed) for seed in range(self.seeds) for name in self.trainings]
+
+
+def work(config: DiscreteConfig, run: Run) -> Outcome:
+    given, trainings = prepared(config.training, run), config.trainings
+    checks = [_no_gradient(run.piece("gradient", lambda: _gradient(trainings[BINARY], given, run)))]
+    for name in (ACCURACY, BINARY):
+        found = {
+            method: run.piece(
+                f"estimates.{method}.{_file(name.removeprefix('FlipES, '))}",
+                lambda m=method, own=trainings[name]: drawn(own, given, m, config.samples, config.draws, run),
+            )
+            for method in run.progress.track(("FlipES", "IdealES"), f"estimates: {name}")
+        }
+        checks.append(claims.one_expectation(found, f": {name.removeprefix('FlipES, ')}"))
+    made = (
+        run.piece(f"{_file(name)}.{seed}", lambda n=name, s=seed: _train(config, given, n, s, run))
+        for name, seed in run.progress.track(config.trained, "train", lambda one: 1 + 99 * (one[0] != ONLY_LAST))
+    )
+    curves = EsCurves(EsCurve(**one) for one in made)
+    ends = [
+        _near(curves, ACCURACY, LIKELIHOOD),
+        _near(curves, BINARY, LIKELIHOOD),
+        claims.lower(curves, BINARY, ONLY_LAST),
+        claims.lower(curves, BINARY_ACCURACY, ONLY_LAST),
+    ]
+    return Outcome(_setting(config, given), claims.numbers(curves), {}, (*checks, *ends))
+
+
+def draw(config: DiscreteConfig, run: Run) -> None:
+    curves = EsCurves(logged(run, f"{_file(name)}.{seed}", name, seed) for name, seed in config.trained)
+    run.draw(
+        "updates",
+        "Training loss and error per update, at the mean weights; what is trained on accuracy need not have a low "
+        "loss. Lines: the mean over the seeds; bands: from the lowest to the highest seed.",
+        curves_figure(curves, COLOURS),
+    )
+
+
+def _train(config: DiscreteConfig, given: Prepared, name: str, seed: int, run: Run) -> dict:
+    method = "backprop" if name == ONLY_LAST else "FlipES"
+    return trained(config.trainings[name], given, method, config.samples, seed, config.probe, run, name)
+
+
+def _gradient(config: EsTraining, given: Prepared, run: Run) -> dict[str, float]:
+    """The largest entry of each Parameter's gradient by backpropagation."""
+    with own_randomness(run):
+        task = Task(config, given, 0, run)
+    cross_entropy(task.model(task.x[:1000]), task.y[:1000]).backward()
+    gradients = {name: parameter.grad for name, parameter in task.model.named_parameters()}
+    return {name: 0.0 if grad is None else float(grad.abs().max()) for name, grad in gradients.items()}
+
+
+def _no_gradient(largest: dict[str, float]) -> Check:
+    *below, weight, bias = largest.values()
+    claim = "Binary units let no gradient through to the layers below the last (largest entry by backpropagation)"
+    return Check(claim, MUST_HOLD, max(below), None, max(below) == 0 < min(weight, bias))
+
+
+def _near(curves: EsCurves, own: str, other: str) -> Check:
+    made = claims.lower(curves, own, other)
+    claim = f"At the end the test error of {own} is at most {NEAR:g} points above that of {other}"
+    return replace(made, claim=claim, holds=made.value is not None and made.value <= NEAR)
+
+
+def _file(name: str) -> str:
+    return name.replace(", ", ".").replace(" ", "-")
+
+
+def _setting(config: DiscreteConfig, given: Prepared) -> str:
+    own = config.training
+    return (
+        f"{given.source}; fc {'-'.join(map(str, own.hidden))} with ReLU or binary units; FlipES with "
+        f"{config.samples:,} samples in groups of {own.group}, pairs and their mirror images, noise of {own.std:g}, "
+        f"on the mean log-likelihood or the accuracy of {own.batch} examples, drawn with replacement, the same for all "
+        f"members; centred ranks, Adam from {own.learning_rate:g} ({own.backprop_rate:g} for backprop) to 0, "
+        f"{own.updates} updates, {config.seeds} seeds. Estimates: raw fitness, at the network of the first seed."
+    )

@@ -1,0 +1,69 @@
+"""Returns of policies as they learn: what is claimed of them, and their figure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flipout.variance.records import interval
+
+from ...evidence.checks import within_spread
+from ...running.results import REPORTED, Check, Number
+
+
+@dataclass(frozen=True)
+class Returns:
+    """One policy: the mean return of each generation's population, and those at the mean weights at the end."""
+
+    method: str
+    seed: int
+    iterations: list[int]
+    mean: list[float]
+    final: list[float]
+    seconds: float
+
+    @property
+    def at_the_end(self) -> float:
+        return sum(self.final) / len(self.final)
+
+    @property
+    def over_all(self) -> float:
+        return sum(self.mean) / len(self.mean)
+
+
+def learned(curves: Sequence[Returns], method: str, bar: float) -> Check:
+    """By every seed: the value is the lowest, with the interval over its episodes."""
+    worst = min(of_method(curves, method), key=lambda curve: curve.at_the_end)
+    value, _, low, high = interval(worst.final)
+    claim = f"{method}: at the end the mean return of {len(worst.final)} episodes is at least {bar:g} for every seed"
+    return Check(f"{claim} (the lowest)", REPORTED, value, (low, high), value >= bar)
+
+
+def no_loss(curves: Sequence[Returns]) -> list[Check]:
+    own, ideal = of_method(curves, "FlipES"), of_method(curves, "IdealES")
+    return [
+        within_spread(
+            "The mean return of FlipES over all generations",
+            "IdealES",
+            [curve.over_all for curve in own],
+            [curve.over_all for curve in ideal],
+        ),
+        within_spread(
+            "At the end the mean return of FlipES",
+            "IdealES",
+            [curve.at_the_end for curve in own],
+            [curve.at_the_end for curve in ideal],
+        ),
+    ]
+
+
+def numbers(curves: Sequence[Returns]) -> dict[str, Number]:
+    made: dict[str, Number] = {}
+    for method in dict.fromkeys(curve.method for curve in curves):
+        own = of_method(curves, method)
+        made[f"{method}: mean return at the end, for each seed"] = ", ".join(f"{curve.at_the_end:.1f}" for curve in own)
+        made[f"{method}: mean return over all generations"] = interval([curve.over_all for curve in own])[0]
+        made[f"{method}: seconds for a seed"] = interval([curve.seconds for curve in own])[0]
+    return made
+
+
+def of_method(curves: Sequence[Returns], method: str) -> list[Returns]:
+    return [curve for curve in curves if curve.method == method]

@@ -1,0 +1,132 @@
+"""Language models of the paper's tables: LSTM layers with dropout around them, and rules or noise of a row inside."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from flipout import regularizers as rival
+from flipout.errors import InvalidArgument
+from flipout.ops.linear import Linear
+
+from ..running.experiment import check_least
+
+State = tuple[tuple[Tensor, Tensor], ...]  # (h, c) of each layer, (1, N, width)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`hidden` of all layers; where the decoder is tied, the last is as wide as the embedding."""
+
+    embedding: int = 650  # 0: one-hot
+    hidden: int = 650
+    layers: int = 2
+    orthogonal: bool = False  # each gate's weights; else U(±1/√fan_in)
+    forget_bias: float = 0.0  # added to the forget gate's initial bias
+
+    def __post_init__(self) -> None:
+        check_least(self, "shape.", embedding=0, hidden=1, layers=1)
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Probabilities; masks are locked over the time steps of a window, or drawn for each step."""
+
+    words: float = 0.0  # rows of the embedding
+    inputs: float = 0.0
+    between: float = 0.0  # layers
+    outputs: float = 0.0
+    locked: bool = True
+
+    def module(self, p: float) -> nn.Module:
+        return rival.LockedDropout(p, batch_first=True) if self.locked else nn.Dropout(p)
+
+
+class Made(NamedTuple):
+    logits: Tensor  # (N, time, tokens)
+    state: State
+    raw: Tensor  # (N, time, width): of the last layer
+    output: Tensor  # the same as the decoder sees it, under dropout
+
+
+class Decoder(nn.Linear):
+    """Its products are slow on a GPU where they are not aligned: `ops.Linear` fills up their rows."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = (of.to(input.dtype) for of in (self.weight, self.bias))
+        return Linear(self.in_features, self.out_features).apply(input.contiguous(), weight, bias)
+
+
+class RegularizedModel(nn.Module):
+    """Embedding or one-hot characters, LSTM layers, decoder. A call is one window, (N, time) tokens."""
+
+    def __init__(
+        self,
+        tokens: int,
+        shape: Shape,
+        drop: Dropout,
+        lstm: Callable[..., nn.LSTM] = nn.LSTM,
+        tied: bool = False,
+    ) -> None:
+        super().__init__()
+        if tied and not shape.embedding:
+            raise InvalidArgument("a tied decoder needs an embedding, and one-hot input has none: shape.embedding ≥ 1.")
+        self.drop = drop
+        self.embedding = nn.Embedding(tokens, shape.embedding) if shape.embedding else None
+        self.register_buffer("one_hot", None if shape.embedding else torch.eye(tokens), persistent=False)
+        widths = [shape.embedding or tokens, *[shape.hidden] * (shape.layers - 1), shape.hidden]
+        widths[-1] = shape.embedding if tied else shape.hidden
+        self.layers = nn.ModuleList(lstm(before, after, batch_first=True) for before, after in pairwise(widths))
+        self.widths = widths[1:]
+        self.inputs, self.between, self.outputs = map(drop.module, (drop.inputs, drop.between, drop.outputs))
+        self.decoder = Decoder(widths[-1], tokens)
+        self._initialise(shape)
+        if tied:
+            assert self.embedding is not None
+            self.decoder.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor, state: State) -> Made:
+        x, last = self.inputs(self._encoded(tokens)), []
+        for i, layer in enumerate(self.layers):
+            x, own = layer(self.between(x) if i else x, state[i])
+            last.append(own)
+        output = self.outputs(x)
+        return Made(self.decoder(output), tuple(last), x, output)
+
+    def start(self, count: int) -> State:
+        """Zeros, for so many streams."""
+        like = self.decoder.bias
+        return tuple((like.new_zeros(1, count, width), like.new_zeros(1, count, width)) for width in self.widths)
+
+    @property
+    def size(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def _encoded(self, tokens: Tensor) -> Tensor:
+        if self.embedding is None:
+            return F.embedding(tokens, self.get_buffer("one_hot"))
+        return rival.embedding_dropout(self.embedding, tokens, self.drop.words, self.training)
+
+    @torch.no_grad()
+    def _initialise(self, shape: Shape) -> None:
+        if self.embedding is not None:
+            nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        bound = 0.1 if self.embedding is not None else 1 / math.sqrt(self.decoder.in_features)
+        nn.init.uniform_(self.decoder.weight, -bound, bound)
+        nn.init.zeros_(self.decoder.bias)
+        for layer, width in zip(self.layers, self.widths, strict=True):
+            for name, parameter in layer.named_parameters():
+                fan_in = parameter.shape[1] if parameter.dim() > 1 else width
+                nn.init.uniform_(parameter, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+                gates = parameter.chunk(4)
+                if parameter.dim() == 1 and (shape.orthogonal or shape.forget_bias):
+                    nn.init.zeros_(parameter)
+                    gates[1].fill_(shape.forget_bias if name.startswith("bias_ih") else 0.0)
+                elif shape.orthogonal:
+                    for gate in gates:
+                        nn.init.orthogonal_(gate)

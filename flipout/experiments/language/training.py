@@ -1,0 +1,205 @@
+"""One language model on its way: a captured step over data on the device, checkpoints between epochs."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+import flipout
+
+from .. import data
+from ..running.experiment import check_least
+from ..running.runs import Run
+from ..training.supervised import autocast
+from .models import Shape
+from .rows import Row
+from .schedules import Schedule, best
+from .walks import Reading, Walk
+
+
+@dataclass(frozen=True)
+class LanguageTraining:
+    """Windows of `window` tokens over `batch` streams, in order; one step each."""
+
+    optimizer: Literal["sgd", "adam", "amsgrad"] = "sgd"
+    schedule: Schedule = field(default_factory=Schedule)
+    batch: int = 40
+    window: int = 35
+    clip: float = 0.25  # of the gradient's norm; 0: never
+    carried: bool = True  # the state, from window to window; else windows come in random order, from a zero state
+    activation: float = 0.0  # AR of Merity et al.: times the mean square of the outputs under dropout
+    temporal: float = 0.0  # TAR: times that of their changes from step to step, without dropout
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"  # of products on a GPU
+    reading: int = 20  # streams of the validation text after each epoch
+
+    def __post_init__(self) -> None:
+        check_least(self, "training.", batch=1, window=1, reading=1, clip=0)
+
+
+def losses(history: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Of the validation text, epoch by epoch; JSON has no infinities."""
+    return [math.inf if epoch["valid"] is None else epoch["valid"] for epoch in history]
+
+
+class Randomness:
+    """torch's generator as one model sees it. Those that train side by side take nothing from each other, and graphs
+    that replay at once on several streams have places of their own for seed and offset."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.on_gpu = device.type == "cuda"
+        if self.on_gpu:
+            torch.cuda.init()
+        index = device.index if device.index is not None or not self.on_gpu else torch.cuda.current_device()
+        self.shared = torch.cuda.default_generators[index] if self.on_gpu else torch.default_generator
+        self.own = torch.Generator(self.shared.device).manual_seed(seed)
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        if self.on_gpu:
+            before = self.shared.graphsafe_get_state()
+            self.shared.graphsafe_set_state(self.own)
+            try:
+                yield
+            finally:
+                self.shared.graphsafe_set_state(before)
+            return
+        before = self.shared.get_state()
+        self.shared.set_state(self.own.get_state())
+        try:
+            yield
+        finally:
+            self.own.set_state(self.shared.get_state())
+            self.shared.set_state(before)
+
+
+class Trainer:
+    """A row with one seed. What it draws, it draws from its own generator, on its own stream."""
+
+    def __init__(self, config: LanguageTraining, shape: Shape, row: Row, seed: int, text: data.Text, run: Run) -> None:
+        self.config, self.row, self.seed, self.run = config, row, seed, run
+        self.name = f"{row.name}.{seed}"
+        self.device = run.device
+        self.on_gpu = run.device.type == "cuda"
+        self.stream = torch.cuda.Stream(run.device) if self.on_gpu else None
+        self.randomness = Randomness(run.device, run.seed_of(f"draws.{self.name}"))
+        self.history: list[dict[str, Any]] = []
+        self.found = torch.tensor(math.nan)
+        with self.alone():
+            made = row.model(len(text.vocabulary), shape, run.seed_of(f"network.{seed}"))
+            self.model = made.to(run.device).train()
+            self.parameters: list[Tensor] = list(self.model.parameters())
+            self.best = [parameter.detach().clone() for parameter in self.parameters]
+            self.rate = torch.tensor(config.schedule.rate, device=run.device)
+            self.optimizer = self._optimizer()
+            self.walk = Walk(self.model, text.train, config.batch, config.window, carried=config.carried)
+            self.valid = Reading(self.model, text.valid, config.reading, 256)
+            self.step = flipout.capture(self._step)
+        with self.on_stream():
+            self._take_up()
+
+    def on_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self.on_stream(), self.randomness():
+            yield
+
+    @property
+    def losses(self) -> list[float]:
+        """Of the validation text."""
+        return losses(self.history)
+
+    @property
+    def ended(self) -> str | None:
+        return self.config.schedule.ended(self.losses)
+
+    def begin(self) -> None:
+        """An epoch."""
+        order = None
+        if not self.config.carried:
+            named = self.run.generator(f"order.{self.name}.{len(self.history)}")
+            order = torch.randperm(self.walk.full, generator=named)
+        with self.on_stream():
+            self.rate.fill_(self.config.schedule.next(self.losses))
+            self.walk.begin(order)
+
+    def advance(self, step: int) -> None:
+        """By one window. Nothing waits for the device."""
+        with self.alone():
+            self.step(*self.walk.places[step])
+
+    def look(self) -> None:
+        """At the validation text. Nothing waits for the device."""
+        with self.alone():
+            self.found = self.valid()
+
+    def finish(self, **seconds: float) -> None:
+        """The epoch: its losses, and whether these weights are the best so far."""
+        with self.on_stream(), torch.no_grad():
+            train = float(self.walk.total) / self.walk.predicted
+            self.history.append({"train": train, "valid": float(self.found), "rate": float(self.rate), **seconds})
+            if best(self.losses) == len(self.history) - 1:
+                torch._foreach_copy_(self.best, self.parameters)
+            self._keep()
+
+    @torch.no_grad()
+    def to_best(self) -> None:
+        with self.on_stream():
+            torch._foreach_copy_(self.parameters, self.best)
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+
+    def close(self) -> None:
+        self.step.close()
+        self.valid.close()
+
+    def _step(self, start: Tensor, within: Tensor) -> None:
+        with autocast(self.config, self.run.device):
+            made, loss = self.walk.look(start, within)
+            penalised = loss
+            if self.config.activation:
+                penalised = penalised + self.config.activation * made.output.float().square().mean()
+            if self.config.temporal and len(within) > 1:
+                penalised = penalised + self.config.temporal * made.raw.float().diff(dim=1).square().mean()
+        self.optimizer.zero_grad()
+        penalised.backward()
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=True)
+        self.optimizer.step()
+        self.walk.move(made, loss)
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        if self.config.optimizer == "sgd":
+            return torch.optim.SGD(self.parameters, self.rate, fused=self.on_gpu)
+        how: dict[str, Any] = {"fused": True, "capturable": True} if self.on_gpu else {"foreach": False}
+        return torch.optim.Adam(self.parameters, self.rate, amsgrad=self.config.optimizer == "amsgrad", **how)
+
+    def _keep(self) -> None:
+        """All that an epoch begins with. Weights that are the best themselves are kept once."""
+        held = {f"model.{i}": parameter for i, parameter in enumerate(self.parameters)}
+        if best(self.losses) != len(self.history) - 1:
+            held |= {f"best.{i}": parameter for i, parameter in enumerate(self.best)}
+        for i, parameter in enumerate(self.parameters):
+            held |= {f"optimizer.{i}.{key}": part for key, part in self.optimizer.state[parameter].items()}
+        self.run.keep(self.name, {**held, "generator": self.randomness.own.get_state()}, self.history)
+
+    def _take_up(self) -> None:
+        kept = self.run.kept(self.name)
+        if kept is None:
+            return
+        held, self.history = kept
+        self.randomness.own.set_state(held["generator"])
+        with torch.no_grad():
+            for i, (parameter, own) in enumerate(zip(self.parameters, self.best, strict=True)):
+                parameter.copy_(held[f"model.{i}"])
+                own.copy_(held.get(f"best.{i}", held[f"model.{i}"]))
+                beginning = f"optimizer.{i}."
+                state = {key.removeprefix(beginning): part for key, part in held.items() if key.startswith(beginning)}
+                if state:
+                    self.optimizer.state[parameter] = {key: part.to(self.device) for key, part in state.items()}

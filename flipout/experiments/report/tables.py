@@ -1,0 +1,99 @@
+"""Tables of the report. What is said of many layers, one by one, folds into a line that can be opened."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .markup import Html, html, joined, lines, link
+from .values import count
+
+MANY = 10  # rows that differ in their subject alone: "conv1: slope of flipout", "conv2: slope of flipout", ...
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    look: str = ""  # a class of the style sheet
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`name` is "subject: what is said of it" or that alone; head and cells are text or HTML."""
+
+    name: str
+    head: str
+    cells: Sequence[str]
+    attributes: Html | None = None
+    holds: bool | None = None
+    broken: bool = False
+
+
+def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row], noun: str = "number") -> Html:
+    """`kind` is a class of the style sheet; "wide" scrolls in a box of its own."""
+    families: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        _, colon, said = row.name.partition(": ")
+        families[said if colon else ""].append(row)
+    folded = {said: own for said, own in families.items() if said and len(own) >= MANY}
+    rest = [row for row in rows if not any(row is other for own in folded.values() for other in own)]
+    return lines(
+        [_table(kind, title, columns, rest), *(_folded(kind, said, columns, own, noun) for said, own in folded.items())]
+    )
+
+
+def _folded(kind: str, said: str, columns: Sequence[Column], rows: Sequence[Row], noun: str) -> Html:
+    held = [row.holds for row in rows if row.holds is not None]
+    shown = f"{sum(held)} of {len(held)} hold" if held else count(len(rows), noun)
+    return html(
+        """<details class="family"{open}>
+<summary>{said} <span class="many">{shown}</span></summary>
+{table}
+</details>""",
+        open=html(" open") if any(row.broken for row in rows) else html(""),
+        said=said,
+        shown=shown,
+        table=_table(kind, said, columns, rows),
+    )
+
+
+def _table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Html:
+    """The roles keep it a table for screen readers where the style sheet folds its rows."""
+    if not rows:
+        return html("")
+    made = html(
+        """<table class="{kind}" role="table">
+<caption class="unseen">{title}</caption>
+<thead role="rowgroup"><tr role="row">{heads}</tr></thead>
+<tbody role="rowgroup">
+{rows}
+</tbody>
+</table>""",
+        kind=kind,
+        title=title,
+        heads=joined(map(_head, columns)),
+        rows=lines(_row(columns, row) for row in rows),
+    )
+    if "wide" not in kind.split():
+        return made
+    return html(
+        '<div class="scrolls" role="region" tabindex="0" aria-label="{title}">\n{table}\n</div>',
+        title=title,
+        table=made,
+    )
+
+
+def _head(column: Column) -> Html:
+    name = link(column.link, column.name) if column.link else column.name
+    return html('<th scope="col" role="columnheader" class="{look}">{name}</th>', look=column.look, name=name)
+
+
+def _row(columns: Sequence[Column], row: Row) -> Html:
+    cells = (
+        html('<td role="cell" data-label="{column.name}" class="{column.look}">{cell}</td>', column=column, cell=cell)
+        for column, cell in zip(columns[1:], row.cells, strict=True)
+    )
+    head = html('<th scope="row" role="rowheader" class="{look}">{head}</th>', look=columns[0].look, head=row.head)
+    return html(
+        '<tr role="row"{attributes}>{cells}</tr>', attributes=row.attributes or "", cells=joined([head, *cells])
+    )
