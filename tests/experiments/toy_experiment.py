@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from flipout.experiments import cli
+from flipout.experiments.running.atomic import write_atomically
 from flipout.experiments.running.experiment import Config, Experiment, Outcome
 from flipout.experiments.running.results import MUST_HOLD, REPORTED, Check, seen_in
 from flipout.experiments.running.runs import Run
-from flipout.variance.records import write_whole
 
 DEAD = 137
 
@@ -51,7 +51,7 @@ def work(config: ToyConfig, run: Run) -> Outcome:
     rows = [
         run.piece(f"measure/{i}", lambda i=i: _measure(run, i)) for i in run.progress.track(range(config.size), "β")
     ]
-    write_whole(run.folder / "measurements.json", json.dumps(rows))
+    write_atomically(run.folder / "measurements.json", json.dumps(rows))
     checks = (
         Check("the network is 2 × 3", MUST_HOLD, network["weight"].numel(), (6, 6), not config.broken),
         Check("nothing is endless [a]", REPORTED, math.inf, (0.0, math.inf), False),

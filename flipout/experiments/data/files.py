@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from flipout.errors import DataError
-from flipout.extras import extra
 
+from ..extras import import_extra
 from .checksums import DataSet, File
 
 VARIABLE = "FLIPOUT_DATA"
@@ -134,5 +134,5 @@ def named_folder() -> Path | None:
 
 
 def user_cache() -> Path:
-    pooch = extra("pooch", f"Data that is not in the folder in {VARIABLE}", "experiments")
+    pooch = import_extra("pooch", f"Data that is not in the folder in {VARIABLE}", "experiments")
     return Path(pooch.os_cache("flipout"))

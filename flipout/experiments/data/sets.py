@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from flipout.errors import InvalidArgument
-from flipout.extras import extra
 
+from ..extras import import_extra
 from . import checksums, files, formats
 from .files import Contents
 
@@ -94,7 +94,7 @@ def cifar10() -> Images:
 
 def digits() -> Images:
     """scikit-learn's handwritten digits, 1×8×8, their 17 grey levels spread over 0 … 255; a test set of 360."""
-    grey, labels = extra("sklearn.datasets", "data.digits", "experiments").load_digits(return_X_y=True)
+    grey, labels = import_extra("sklearn.datasets", "data.digits", "experiments").load_digits(return_X_y=True)
     x = torch.from_numpy(np.rint(np.asarray(grey) * (255 / 16)).astype(np.uint8)).view(-1, 1, 8, 8)
     y = torch.from_numpy(np.asarray(labels, np.int64))
     source = "scikit-learn's digits (embedded default: 8×8 pictures, neither MNIST nor CIFAR-10)"

@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from flipout.variance import compare
-from flipout.variance.records import interval
-from flipout.variance.student import t_quantile
 
 from ..evidence.checks import ratio_check, within_spread
 from ..evidence.curves import iteration_ratios
-from ..evidence.statistics import LEVEL, Mean, geometric
+from ..evidence.statistics import LEVEL, Mean, geometric, interval, t_quantile
 from ..running.results import MUST_HOLD, REPORTED, Check, Number
 from .curves import EsCurves
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from flipout.variance.figures import COLOURS
-
+from ..evidence.colours import COLOURS
 from ..evidence.curves import band
 from .curves import EsCurves
 

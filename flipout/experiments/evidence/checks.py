@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from flipout.variance import compare
-from flipout.variance.records import interval
-from flipout.variance.student import f_quantile, f_tail, t_quantile
 
 from ..running.results import MUST_HOLD, REPORTED, Check
-from .statistics import LEVEL, Mean
+from .statistics import LEVEL, Mean, f_quantile, f_tail, interval, t_quantile
 
 
 def same_loss(drawn: Mapping[str, Sequence[float]], where: str = "At one posterior") -> list[Check]:

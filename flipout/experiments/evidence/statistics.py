@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from scipy import special
+
 from flipout.variance import Term
-from flipout.variance.records import interval
 
-LEVEL = 1e-3
-
-
+LEVEL = 1e-3  # how often a claim that must hold may be refused although it is true
 Z90 = 1.6448536269514722
 
 
@@ -46,3 +46,29 @@ def geometric(ratios: Sequence[float]) -> tuple[float, float, float]:
         return math.nan, math.nan, math.nan
     value, _, low, high = interval([math.log(ratio) for ratio in ratios])
     return math.exp(value), math.exp(low), math.exp(high)
+
+
+def interval(values: Sequence[float], level: float = 0.9) -> tuple[float, float, float, float]:
+    """Return the mean, its standard error, and the ends of its t interval; a single value has infinite ends."""
+    array = np.asarray(values, dtype=np.float64)
+    mean = float(array.mean())
+    if len(array) < 2:
+        return mean, math.inf, -math.inf, math.inf
+    error = float(array.std(ddof=1)) / math.sqrt(len(array))
+    half = t_quantile((1 + level) / 2, len(array) - 1) * error
+    return mean, error, mean - half, mean + half
+
+
+def t_quantile(probability: float, freedom: float) -> float:
+    """Return a quantile of Student's t; with infinite `freedom`, one of the normal distribution."""
+    return float(special.stdtrit(freedom, probability))
+
+
+def f_quantile(probability: float, above: float, below: float) -> float:
+    """Return a quantile of Fisher's F with `above` degrees of freedom in the numerator, `below` in the denominator."""
+    return float(special.fdtri(above, below, probability))
+
+
+def f_tail(ratio: float, above: float, below: float) -> float:
+    """Return P(F > ratio)."""
+    return float(special.fdtrc(above, below, ratio))

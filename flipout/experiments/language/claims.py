@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from flipout.variance.records import interval
-
 from ..evidence.checks import ratio_check, same_loss
 from ..evidence.curves import reached
-from ..evidence.statistics import geometric
+from ..evidence.statistics import geometric, interval
 from ..running.results import MUST_HOLD, REPORTED, Check, Number, seen_in
 from .rows import Row
 from .work import LanguageConfig, Trained

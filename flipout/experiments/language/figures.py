@@ -5,8 +5,7 @@ from itertools import chain, pairwise
 from textwrap import fill
 from typing import Any
 
-from flipout.variance.figures import COLOURS
-
+from ..evidence.colours import COLOURS
 from .claims import Rows
 from .rows import Row
 

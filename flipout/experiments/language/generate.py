@@ -12,7 +12,6 @@ from torch import Tensor
 
 import flipout
 from flipout.errors import DataError, InvalidArgument
-from flipout.whole import whole
 
 from .. import data
 from ..registry import EXPERIMENTS
@@ -37,7 +36,8 @@ class Writing:
 
 def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[str, str]:
     """By their weights: "mean", then "draw 0", "draw 1", …; rows without weight noise have only the mean."""
-    whole("draws", draws, 0, of="generate")
+    if draws < 0:
+        raise InvalidArgument(f"generate(draws={draws}): expected a whole number ≥ 0.")
     table, config, started = _opened(folder)
     weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
     there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))

@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 
 import flipout
 from flipout.errors import InvalidArgument
-from flipout.nn.contexts import in_eval
 
+from ..training.modes import in_eval_mode
 from .models import Made, RegularizedModel
 
 
@@ -86,7 +86,7 @@ class Reading:
     def __call__(self) -> Tensor:
         """Nats per token, on the device."""
         self.walk.begin()
-        with in_eval(self.walk.model):
+        with in_eval_mode(self.walk.model):
             for place in self.walk.places:
                 self.step(*place)
         return self.walk.total / self.walk.predicted
@@ -110,7 +110,7 @@ def read(model: RegularizedModel, tokens: Tensor, count: int = 1, window: int = 
 def spelled_out(model: RegularizedModel, tokens: Tensor) -> float:
     """The definition: one token after the other, each predicted from all before it."""
     state, losses = model.start(1), []
-    with in_eval(model):
+    with in_eval_mode(model):
         for given, following in pairwise(tokens):
             made = model(given.view(1, 1), state)
             state = made.state

@@ -12,12 +12,12 @@ from torch.nn.functional import cross_entropy
 
 import flipout
 from flipout.errors import InvalidArgument, RunError
-from flipout.nn.contexts import in_eval
 
 from .. import data
 from ..running.experiment import Config, Outcome, check_least
 from ..running.results import Check, Number
 from ..running.runs import Run
+from ..training.modes import in_eval_mode
 from ..training.supervised import set_precision
 from .models import Shape
 from .rows import Row
@@ -214,7 +214,7 @@ def _drawn(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) 
     """Windows that start anywhere, from a zero state, under the noise alone."""
     model, batch, window = trainer.model, config.training.batch, config.training.window
     generator, made = run.generator(f"batches.{trainer.name}"), {}
-    with trainer.alone(), in_eval(model), flipout.sampling(model):
+    with trainer.alone(), in_eval_mode(model), flipout.sampling(model):
         for scheme in ("shared", "flipout"):
             found = []
             with flipout.using(model, scheme=scheme):

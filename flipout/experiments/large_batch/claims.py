@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
-from flipout.variance.records import interval
-
 from ..evidence.checks import ratio_check, within_spread
 from ..evidence.curves import iteration_ratios
-from ..evidence.statistics import geometric
+from ..evidence.statistics import geometric, interval
 from ..running.results import REPORTED, Check, Number
 from .curves import Curves, Loss
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flipout.variance.figures import COLOURS
-
+from ..evidence.colours import COLOURS
 from ..evidence.curves import band
 from .curves import Curves
 

@@ -8,10 +8,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from flipout.variance.records import interval
-from flipout.variance.student import t_quantile
-
-from ..evidence.statistics import LEVEL
+from ..evidence.statistics import LEVEL, interval, t_quantile
 from ..running.results import MUST_HOLD, REPORTED, Check, Number
 from .regressions import Regressions
 

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flipout.variance.figures import COLOURS
-
+from ..evidence.colours import COLOURS
 from .claims import Found
 from .regressions import Regressions
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from flipout.errors import InvalidArgument
-from flipout.variance.student import t_quantile
 
+from ..evidence.statistics import t_quantile
 from ..running.experiment import check_least
 
 

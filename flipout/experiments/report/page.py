@@ -5,8 +5,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from flipout.errors import DataError
-from flipout.variance.records import write_whole
 
+from ..running.atomic import write_atomically
 from ..running.results import MUST_HOLD, REPORTED
 from .article import article
 from .comparison import comparable, comparison, heading
@@ -27,7 +27,7 @@ def write_page(folders: Sequence[Path], path: Path) -> None:
     if path.is_dir() or not path.parent.is_dir():
         wrong = "is a folder" if path.is_dir() else "is in a folder that does not exist"
         raise DataError(f"{path} {wrong}. Expected the name of a file to write the page to, such as report.html.")
-    write_whole(path, _page(runs))
+    write_atomically(path, _page(runs))
 
 
 def _page(runs: Sequence[Finished]) -> Html:

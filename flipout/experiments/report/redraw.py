@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from flipout.errors import DataError
-from flipout.variance.records import write_whole
 
 from ..registry import EXPERIMENTS
+from ..running.atomic import write_atomically
 from ..running.checked import checked, load
 from ..running.experiment import settled
 from ..running.progress import Progress
@@ -36,4 +36,4 @@ def redraw(folder: Path) -> None:
         experiment.draw(settled(experiment.config(preset), held), run)
         figures = [asdict(figure) for figure in run.figures]
         if figures != result["figures"]:
-            write_whole(folder / RESULT, to_json({**result, "figures": figures}))
+            write_atomically(folder / RESULT, to_json({**result, "figures": figures}))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flipout.errors import DataError, InvalidArgument
-from flipout.variance.records import write_whole
 
+from .atomic import write_atomically
 from .checked import checked, load
 
 Number = float | int | str
@@ -91,7 +91,7 @@ class Result:
         return replace(self, checks=tuple(link(check) for check in self.checks))
 
     def write(self, path: Path) -> None:
-        write_whole(path, to_json(asdict(self)))
+        write_atomically(path, to_json(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> "Result":

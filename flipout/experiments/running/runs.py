@@ -24,9 +24,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from flipout.errors import RunError
-from flipout.extras import extra
-from flipout.variance.records import write_whole
 
+from ..extras import import_extra
+from .atomic import write_atomically
 from .environment import environment
 from .progress import Progress
 from .results import Figure, Result, finite, to_json
@@ -57,7 +57,7 @@ class Run:
         path = self._path(name, ".json")
         if not path.exists():
             with self._working_on(name):
-                write_whole(path, to_json(make()))
+                write_atomically(path, to_json(make()))
         with _whole(path):
             return _read(path)
 
@@ -164,7 +164,7 @@ class Run:
         path = self.folder / ENVIRONMENT
         held = _read(path)
         held["sessions"][-1] |= {"seconds": round(time.monotonic() - self._started, 1), **more}
-        write_whole(path, to_json(held))
+        write_atomically(path, to_json(held))
 
     def _lines(self) -> list[dict[str, Any]]:
         text = self.there(self.folder / METRICS).read_text(encoding="utf-8")
@@ -217,7 +217,7 @@ class Run:
             if any(self._path(line["piece"], suffix).exists() for suffix in (".json", ".safetensors")):
                 kept.append(text + "\n")
                 self._to_board(line)
-        write_whole(path, "".join(kept))
+        write_atomically(path, "".join(kept))
 
 
 @contextmanager
@@ -247,16 +247,16 @@ def opened(
         before = {path: path.read_text(encoding="utf-8") for path in there}
         had, failed = _pieces(folder), False
         if new:
-            write_whole(folder / CONFIG, to_json(settings))
+            write_atomically(folder / CONFIG, to_json(settings))
         elif choices:
-            write_whole(folder / CONFIG, to_json(_added(_read(folder / CONFIG), settings, choices)))
+            write_atomically(folder / CONFIG, to_json(_added(_read(folder / CONFIG), settings, choices)))
         past = folder / ENVIRONMENT
         held = _read(past) if past.exists() else {"sessions": []}
         sessions = [{"commit": held["commit"], **one} if "commit" in held else one for one in held["sessions"]]
         here = environment(device)
         began = datetime.now(UTC).isoformat(timespec="seconds")
         now = {"started": began, "seconds": 0.0, "commit": here["commit"], "finished": False}
-        write_whole(past, to_json({**here, "sessions": [*sessions, now]}))
+        write_atomically(past, to_json({**here, "sessions": [*sessions, now]}))
         board = None if writer is None else _board(writer, folder)
         run = Run(folder, settings["seed"], device, progress, board)
         run.forget_unfinished()
@@ -274,7 +274,7 @@ def opened(
                     folder.rmdir()
             elif failed:
                 for path, text in before.items():
-                    write_whole(path, text)
+                    write_atomically(path, text)
             raise
         finally:
             if not failed:
@@ -368,7 +368,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _writer() -> Any:
-    extra("tensorboard", "--tensorboard", "tensorboard")
+    import_extra("tensorboard", "--tensorboard", "tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter

@@ -8,10 +8,8 @@ from torch import Tensor
 
 from flipout import bayes
 from flipout.variance import Term
-from flipout.variance.records import interval
-from flipout.variance.student import t_quantile
 
-from ..evidence.statistics import LEVEL, term_interval
+from ..evidence.statistics import LEVEL, interval, t_quantile, term_interval
 from ..running.results import MUST_HOLD, REPORTED, Check, Number
 
 MEASURES = {"total": "predictive entropy", "epistemic": "mutual information"}

@@ -11,9 +11,8 @@ from itertools import combinations
 from typing import Literal
 
 from flipout.variance import Decomposition, Measurements, Record, Term, compare
-from flipout.variance.student import t_quantile
 
-from ..evidence.statistics import LEVEL, term_interval, term_ratio
+from ..evidence.statistics import LEVEL, t_quantile, term_interval, term_ratio
 from ..running.results import MUST_HOLD, REPORTED, Check
 
 # The chance of a fit, and of a difference from a prediction, comes out too small in its far tail.

@@ -1,8 +1,8 @@
 """Figures of α, β and γ, and of several devices."""
 
 from flipout.variance import Decomposition, Measurements
-from flipout.variance.figures import COLOURS
 
+from ..evidence.colours import COLOURS
 from ..evidence.statistics import Z90
 
 

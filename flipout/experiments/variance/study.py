@@ -11,8 +11,8 @@ import torch
 import flipout
 from flipout.errors import InvalidArgument
 from flipout.variance import Decomposition, Measurements, Record, Term
-from flipout.variance.records import write_whole
 
+from ..running.atomic import write_atomically
 from ..running.experiment import check_least
 from ..running.results import to_json
 from ..running.runs import Run
@@ -104,7 +104,7 @@ class Study:
     def decomposed(self) -> list[Decomposition]:
         found = self.run.piece(f"{self.name}theorem", self._decompose)
         path = self.run.folder / f"{self.name}decomposition.json"
-        write_whole(path, to_json(found))
+        write_atomically(path, to_json(found))
         return decompositions(path)
 
     def _cost(self, point: tuple[str, int, int]) -> float:

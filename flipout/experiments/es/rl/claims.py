@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flipout.variance.records import interval
-
 from ...evidence.checks import within_spread
+from ...evidence.statistics import interval
 from ...running.results import REPORTED, Check, Number
 
 

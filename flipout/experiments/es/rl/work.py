@@ -10,8 +10,8 @@ from torch import nn
 
 from flipout.errors import InvalidArgument
 from flipout.es import EvolutionStrategy, Local, RayFleet, rl
-from flipout.extras import extra
 
+from ...extras import import_extra
 from ...running.experiment import Config, Outcome, check_least
 from ...running.runs import Run
 from ...training.supervised import own_randomness
@@ -73,7 +73,7 @@ def draw(config: RlConfig, run: Run) -> None:
 
 
 def _policy(config: RlConfig, seed: int, run: Run) -> nn.Sequential:
-    environment = extra("gymnasium", "es-rl", "rl").make(config.environment)
+    environment = import_extra("gymnasium", "es-rl", "rl").make(config.environment)
     (inputs,), actions = environment.observation_space.shape, environment.action_space  # pyright: ignore
     environment.close()
     outputs = int(getattr(actions, "n", 0)) or actions.shape[0]  # pyright: ignore

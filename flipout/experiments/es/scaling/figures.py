@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from statistics import median
 
-from flipout.variance.figures import COLOURS
-
+from ...evidence.colours import COLOURS
 from .claims import CORES, PAPER, Times
 
 
