@@ -180,7 +180,7 @@ def show(result: Result, folder: Path) -> None:
         interval = " … ".join(ends).strip()
         kind = check.kind.replace("_", " ")
         value = "not finite" if check.value is None else f"{check.value:.4g}"
-        table.add_row("✓" if check.holds else "✗", check.claim, value, interval, kind)
+        table.add_row("✓" if check.holds else "✗", check.statement, value, interval, kind)
     console = Console(markup=False, emoji=False, highlight=False)
     console.print(table)
     if result.paper:
@@ -194,7 +194,7 @@ def show(result: Result, folder: Path) -> None:
     held, seen = (f"{sum(holds)} of {len(holds)}" for holds in counts)
     console.print(f"Must hold: {held} do. Reported: {seen} hold. The run is in {folder}", soft_wrap=True)
     for check in result.broken:
-        console.print(f"must hold, and does not: {check.claim}", style="bold red")
+        console.print(f"must hold, and does not: {check.statement}", style="bold red")
 
 
 def _preset(arguments: Sequence[str]) -> str:

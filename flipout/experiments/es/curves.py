@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from ..evidence.curves import points, reached
+from ..evidence.curves import measured_iterations, reached
 from ..running.runs import Run
 from ..training.supervised import Prepared, own_randomness
 from .training import EsTraining, Task, Trainer
@@ -57,7 +57,7 @@ def trained(
     with own_randomness(run):
         noise = run.seed_of(f"noise.{method}.{samples}.{seed}")
         trainer = Trainer(Task(config, given, seed, run), method, samples, noise)
-        at = points(config.updates)
+        at = measured_iterations(config.updates)
         for before, now in zip([0, *at], at, strict=False):
             trainer.train(now - before)
             looked.append(trainer.look(probe))

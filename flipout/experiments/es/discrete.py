@@ -64,15 +64,15 @@ def work(config: DiscreteConfig, run: Run) -> Outcome:
             )
             for method in run.progress.track(("FlipES", "IdealES"), f"estimates: {name}")
         }
-        checks.append(claims.one_expectation(found, f": {name.removeprefix('FlipES, ')}"))
+        checks.append(claims.same_gradient(found, case=name.removeprefix("FlipES, ")))
     made = (
         run.piece(f"{_file(name)}.{seed}", lambda n=name, s=seed: _train(config, given, n, s, run))
         for name, seed in run.progress.track(config.trained, "train", lambda one: 1 + 99 * (one[0] != ONLY_LAST))
     )
     curves = EsCurves(EsCurve(**one) for one in made)
     ends = [
-        _near(curves, ACCURACY, LIKELIHOOD),
-        _near(curves, BINARY, LIKELIHOOD),
+        claims.near(curves, ACCURACY, LIKELIHOOD, NEAR),
+        claims.near(curves, BINARY, LIKELIHOOD, NEAR),
         claims.lower(curves, BINARY, ONLY_LAST),
         claims.lower(curves, BINARY_ACCURACY, ONLY_LAST),
     ]
@@ -82,7 +82,7 @@ def work(config: DiscreteConfig, run: Run) -> Outcome:
 def draw(config: DiscreteConfig, run: Run) -> None:
     curves = EsCurves(logged(run, f"{_file(name)}.{seed}", name, seed) for name, seed in config.trained)
     run.draw(
-        "updates",
+        claims.FIGURE,
         "Training loss and error per update, at the mean weights; what is trained on accuracy need not have a low "
         "loss. Lines: the mean over the seeds; bands: from the lowest to the highest seed.",
         curves_figure(curves, COLOURS),
@@ -106,13 +106,8 @@ def _gradient(config: EsTraining, given: Prepared, run: Run) -> dict[str, float]
 def _no_gradient(largest: dict[str, float]) -> Check:
     *below, weight, bias = largest.values()
     claim = "Binary units let no gradient through to the layers below the last (largest entry by backpropagation)"
-    return Check(claim, MUST_HOLD, max(below), None, max(below) == 0 < min(weight, bias))
-
-
-def _near(curves: EsCurves, own: str, other: str) -> Check:
-    made = claims.lower(curves, own, other)
-    claim = f"At the end the test error of {own} is at most {NEAR:g} points above that of {other}"
-    return replace(made, claim=claim, holds=made.value is not None and made.value <= NEAR)
+    holds = max(below) == 0 < min(weight, bias)
+    return Check("no-gradient", claim, MUST_HOLD, "largest entry", max(below), None, holds)
 
 
 def _file(name: str) -> str:

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from ..running.experiment import Experiment
-from ..running.results import seen_in
 from . import discrete
 from .discrete import DiscreteConfig
-from .supervised import SEEN, EsConfig, draw, work
+from .supervised import EsConfig, draw, work
 from .training import DIGITS, EsTraining
 
 ES_IDEAL = Experiment(
@@ -27,7 +26,6 @@ ES_IDEAL = Experiment(
     costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 minute alone on one H200"},
     work=work,
     draw=draw,
-    seen=SEEN,
 )
 
 
@@ -61,7 +59,6 @@ ES_BACKPROP_FC = Experiment(
     costs={"smoke": "seconds", "quick": "about 2 minutes on one core", "paper": "1 minute alone on one H200"},
     work=work,
     draw=draw,
-    seen=SEEN,
 )
 
 
@@ -103,7 +100,6 @@ ES_BACKPROP_CONVLE = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on one core", "paper": "2 minutes alone on one H200"},
     work=work,
     draw=draw,
-    seen=SEEN,
 )
 
 
@@ -127,5 +123,4 @@ ES_DISCRETE = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on one core", "paper": "1 minute alone on one H200"},
     work=discrete.work,
     draw=discrete.draw,
-    seen=seen_in(updates="^At the end the test error"),
 )

@@ -6,7 +6,7 @@ from typing import Literal
 from flipout.errors import InvalidArgument
 
 from ..running.experiment import Config, Outcome, check_least
-from ..running.results import Check, Number, seen_in
+from ..running.results import Check, Number
 from ..running.runs import Run
 from ..training.supervised import Prepared, network, own_randomness, prepared
 from . import claims
@@ -14,8 +14,6 @@ from .curves import EsCurve, EsCurves, logged, named, trained
 from .estimates import NOISY, drawn
 from .figures import curves_figure
 from .training import EsTraining
-
-SEEN = seen_in(updates="^At the end the|^The mean over the looks|needs (no more|at most .* times the) updates")
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,8 @@ class EsConfig(Config):
         check_least(self, seeds=2, probe=1, draws=10)
         if not self.samples or any(one % self.training.group for one in self.samples):
             raise InvalidArgument(f"samples={self.samples}: expected multiples of group={self.training.group}.")
+        if len({*self.samples}) < len(self.samples):
+            raise InvalidArgument(f"samples={self.samples}: give each number once.")
 
     @property
     def methods(self) -> list[tuple[str, int]]:
@@ -59,7 +59,7 @@ def work(config: EsConfig, run: Run) -> Outcome:
         for one in run.progress.track(config.trained, "train", _dear)
     )
     checks, numbers, paper = _compared(config, curves)
-    checks = [claims.one_expectation(found), *checks]
+    checks = [claims.same_gradient(found), *checks]
     if config.against == "IdealES":
         with own_randomness(run):
             weights = sum(parameter.numel() for parameter in network(config.training, given).parameters())
@@ -74,7 +74,7 @@ def draw(config: EsConfig, run: Run) -> None:
         for method, samples, seed in config.trained
     )
     run.draw(
-        "updates",
+        claims.FIGURE,
         "Training loss and error per update, at the mean weights. Lines: the mean over the seeds; bands: from the "
         "lowest to the highest seed.",
         curves_figure(EsCurves(curves)),

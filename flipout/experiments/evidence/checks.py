@@ -1,4 +1,4 @@
-"""Checks that several experiments make."""
+"""Checks that several families of experiments make."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,45 +10,60 @@ from ..running.results import MUST_HOLD, REPORTED, Check
 from .statistics import LEVEL, Mean, f_quantile, f_tail, interval, t_quantile
 
 
-def same_loss(drawn: Mapping[str, Sequence[float]], where: str = "At one posterior") -> list[Check]:
-    """The loss of random batches at one posterior: one expectation, and no more variance under flipout."""
-    pairs = list(combinations(drawn, 2))
-    found = {pair: compare(*(Mean.of(drawn[scheme]) for scheme in pair)) for pair in pairs}
-    worst = min(found.values(), key=lambda one: one.p)
+def same_loss(losses: Mapping[str, Sequence[float]], where: str = "At one posterior") -> list[Check]:
+    """Compare the losses of random batches: equal in expectation, and no more variable under flipout.
+
+    Args:
+        losses: The losses of random batches under each scheme, all at the same weights.
+        where: The beginning of both claims.
+    """
+    pairs = list(combinations(losses, 2))
+    comparisons = [compare(*(Mean.of(losses[scheme]) for scheme in pair)) for pair in pairs]
+    worst = min(comparisons, key=lambda comparison: comparison.p)
     half = t_quantile(1 - LEVEL / 2 / len(pairs), worst.freedom) * worst.error
-    shared, own = (Mean.of(drawn[scheme]) for scheme in ("shared", "flipout"))
-    ratio = (own.error / shared.error) ** 2
-    *others, last = drawn
+    shared, flipped = (Mean.of(losses[scheme]) for scheme in ("shared", "flipout"))
+    ratio = (flipped.error / shared.error) ** 2
+    *others, last = losses
     return [
         Check(
-            f"{where}, {', '.join(others)} and {last} expect the same loss (difference that speaks most against it)",
+            "same-loss",
+            f"{where}, the expected loss is the same under {', '.join(others)} and {last} (largest difference)",
             MUST_HOLD,
+            "largest difference",
             worst.difference,
             (worst.difference - half, worst.difference + half),
             worst.p * len(pairs) >= LEVEL,
         ),
         Check(
-            f"{where}, a batch's loss varies no more under flipout than under shared (ratio of variances, at most 1 "
-            "within chance)",
+            "loss-variance",
+            f"{where}, the loss of a batch varies no more under flipout than under shared (ratio of variances, at most "
+            "1 up to chance)",
             MUST_HOLD,
+            "ratio of variances",
             ratio,
-            (ratio / f_quantile(1 - LEVEL, own.freedom, shared.freedom), None),
-            f_tail(ratio, own.freedom, shared.freedom) >= LEVEL,
+            (ratio / f_quantile(1 - LEVEL, flipped.freedom, shared.freedom), None),
+            f_tail(ratio, flipped.freedom, shared.freedom) >= LEVEL,
         ),
     ]
 
 
-def ratio_check(claim: str, found: tuple[float, float, float], holds: bool) -> Check:
-    value, low, high = found
+def ratio_check(
+    name: str, claim: str, quantity: str, ratio: tuple[float, float, float], holds: bool, figure: str | None
+) -> Check:
+    """Report a ratio (value, low, high). A ratio that is NaN was never reached, and does not hold."""
+    value, low, high = ratio
     if math.isnan(value):
-        return Check(f"{claim}; never reached", REPORTED, None, None, False)
-    return Check(claim, REPORTED, value, (low, high), holds)
+        return Check(name, claim, REPORTED, quantity, None, None, False, figure, "never reached")
+    return Check(name, claim, REPORTED, quantity, value, (low, high), holds, figure)
 
 
-def within_spread(what: str, whose: str, own: Sequence[float], others: Sequence[float]) -> Check:
-    """The mean of `own` is at most two standard deviations of the `others` from theirs."""
+def within_spread(
+    name: str, subject: str, reference: str, values: Sequence[float], others: Sequence[float], figure: str
+) -> Check:
+    """Report whether the mean of `values` is at most two standard deviations of the `others` from their mean."""
     mean, error, *_ = interval(others)
     spread = error * math.sqrt(len(others)) or math.inf
-    value, _, low, high = interval([(one - mean) / spread for one in own])
-    claim = f"{what} is within the spread of {whose}'s seeds (difference in their standard deviations, at most 2)"
-    return Check(claim, REPORTED, value, (low, high), abs(value) <= 2)
+    value, _, low, high = interval([(one - mean) / spread for one in values])
+    claim = f"{subject} is within the spread of the seeds of {reference} (difference in standard deviations, at most 2)"
+    quantity = "difference in standard deviations"
+    return Check(name, claim, REPORTED, quantity, value, (low, high), abs(value) <= 2, figure)

@@ -8,14 +8,12 @@ from itertools import pairwise
 from ..evidence.checks import ratio_check, same_loss
 from ..evidence.curves import reached
 from ..evidence.statistics import geometric, interval
-from ..running.results import MUST_HOLD, REPORTED, Check, Number, seen_in
+from ..running.results import MUST_HOLD, REPORTED, Check, Number
 from .rows import Row
 from .work import LanguageConfig, Trained
 
-SEEN = seen_in(
-    curves="on the validation text|training perplexity",
-    table=r"on the test text|: test \w+ is (within|at most) ",
-)
+CURVES_FIGURE, TABLE_FIGURE = "curves", "table"
+ONE_SEED = "one seed, so no interval"
 SPELLED = 2e-3  # nats by which products in tf32 may differ
 Found = tuple[list[Check], dict[str, Number], dict[str, Number]]
 
@@ -94,9 +92,10 @@ def _speed(one: Trained) -> str:
 
 
 def must_hold(rows: Rows) -> list[Check]:
+    """Long windows give the loss of single tokens; noise shared or flipped, the expected loss is the same."""
     worst = max(one.spelled for one in rows.trained)
-    claim = f"The loss in long windows is that of one token after the other (difference in nats, at most {SPELLED:g})"
-    checks = [Check(claim, MUST_HOLD, worst, None, worst <= SPELLED)]
+    claim = f"Long windows give the loss of one token after the other (difference in nats, at most {SPELLED:g})"
+    checks = [Check("long-windows", claim, MUST_HOLD, "difference in nats", worst, None, worst <= SPELLED)]
     drawn = next((one for one in rows.trained if one.drawn), None)
     if drawn is not None:
         title = next(row.title for row in rows.table if row.name == drawn.row)
@@ -104,93 +103,122 @@ def must_hold(rows: Rows) -> list[Check]:
     return checks
 
 
-def told(claim: str, values: Sequence[float], holds: Callable[[float, float, float], bool]) -> list[Check]:
-    """A claim about a mean over seeds, with its 90 % interval where there are several."""
+def over_seeds(
+    name: str,
+    claim: str,
+    quantity: str,
+    values: Sequence[float],
+    holds: Callable[[float, float, float], bool],
+    figure: str,
+) -> list[Check]:
+    """Report the mean over seeds with its 90 % interval, if there are several; nothing if there are none.
+
+    `holds` takes the mean and both ends of its interval.
+    """
     if not values:
         return []
     value, _, low, high = interval(values)
     if len(values) == 1:
-        return [Check(f"{claim}; one seed, so no interval", REPORTED, value, None, holds(value, value, value))]
-    unsure = "" if high < 0 or low > 0 else "; these seeds cannot tell it from 0"
-    return [Check(claim + unsure, REPORTED, value, (low, high), holds(value, low, high))]
+        return [
+            Check(name, claim, REPORTED, quantity, value, None, holds(value, value, value), figure, ONE_SEED),
+        ]
+    remark = "" if high < 0 or low > 0 else "these seeds cannot tell it from 0"
+    return [Check(name, claim, REPORTED, quantity, value, (low, high), holds(value, low, high), figure, remark)]
 
 
 def ranking(rows: Rows, first: str, second: str, plain: str) -> list[Check]:
     """first ≤ second < plain on the validation text."""
     titles = {row.name: row.title for row in rows.table}
-    unit = f"difference in {rows.unit.name}"
+    quantity = f"difference in {rows.unit.name}"
     return [
-        *told(
-            f"{titles[first]} is not above {titles[second]} on the validation text ({unit})",
+        *over_seeds(
+            f"valid-{first}-{second}",
+            f"{titles[first]} is not above {titles[second]} on the validation text ({quantity})",
+            quantity,
             rows.difference(first, second, "valid"),
             lambda value, low, high: low <= 0,
+            CURVES_FIGURE,
         ),
-        *told(
-            f"{titles[second]} is below {titles[plain]} on the validation text ({unit})",
+        *over_seeds(
+            f"valid-{second}-{plain}",
+            f"{titles[second]} is below {titles[plain]} on the validation text ({quantity})",
+            quantity,
             rows.difference(second, plain, "valid"),
             lambda value, low, high: high < 0,
+            CURVES_FIGURE,
         ),
     ]
 
 
 def within(
-    rows: Rows, bars: Mapping[str, tuple[str, Callable[[float, float], bool]]], settled: Callable[[Trained], bool]
+    rows: Rows, bars: Mapping[str, tuple[str, Callable[[float, float], bool]]], is_settled: Callable[[Trained], bool]
 ) -> list[Check]:
-    """Test values against bars: row → what is said, and whether (ours, the paper's) is inside. A row that is not
-    `settled` was stopped before its end."""
+    """Report test values against bars.
+
+    Args:
+        rows: The trained models.
+        bars: Row → what is claimed, and whether (our value, the paper's) is inside.
+        is_settled: Tells whether a model was trained to its end. A row that was cut short does not count.
+    """
     checks = []
     for row in rows.there:
         if row.name in bars and row.paper is not None:
-            said, holds = bars[row.name]
+            said, is_inside = bars[row.name]
             paper = row.paper[1]
             values = list(rows.values(row.name, "test").values())
-            low, high = interval(values)[2:] if len(values) > 1 else (None, None)
-            cut = (
-                ""
-                if all(map(settled, rows.of(row.name)))
-                else "; cut short by its limit of epochs, so it does not count"
-            )
-            claim = f"{row.title}: test {rows.unit.name} {said} (the paper: {paper:g}){cut}"
-            inside = not cut and holds(sum(values) / len(values), paper)
+            settled = all(map(is_settled, rows.of(row.name)))
             checks.append(
-                Check(claim, REPORTED, rows.mean(row.name, "test"), None if low is None else (low, high), inside)
+                Check(
+                    f"test-{row.name}",
+                    f"{row.title}: test {rows.unit.name} {said} (the paper: {paper:g})",
+                    REPORTED,
+                    f"test {rows.unit.name}",
+                    rows.mean(row.name, "test"),
+                    interval(values)[2:] if len(values) > 1 else None,
+                    settled and is_inside(sum(values) / len(values), paper),
+                    TABLE_FIGURE,
+                    "" if settled else "cut short by its limit of epochs, so it does not count",
+                )
             )
     return checks
 
 
 def same_order(rows: Rows) -> list[Check]:
-    """Rows of the paper's table by their test value, pairs of neighbours that come out the other way round."""
-    there = ((row.paper[1], row) for row in rows.there if row.paper is not None and not (row.tied or row.reading))
-    listed = [row for _, row in sorted(there, key=lambda pair: pair[0])]
+    """Report how many neighbours in the paper's table come out the other way round."""
+    ranked = ((row.paper[1], row) for row in rows.there if row.paper is not None and not (row.tied or row.reading))
+    listed = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
     if len(listed) < 3:
         return []
     turned = sum(rows.mean(a.name, "test") > rows.mean(b.name, "test") for a, b in pairwise(listed))
-    claim = f"The {len(listed)} rows rank as in the paper on the test text (neighbours the other way round)"
-    return [Check(claim, REPORTED, float(turned), None, not turned)]
+    quantity = "neighbours the other way round"
+    claim = f"The {len(listed)} rows rank as in the paper on the test text ({quantity})"
+    return [Check("ranking", claim, REPORTED, quantity, float(turned), None, not turned, TABLE_FIGURE)]
 
 
 def faster(rows: Rows, first: str, second: str) -> list[Check]:
-    """first needs fewer epochs for the lowest training perplexity of second, and ends lower."""
-    checks: list[Check] = []
+    """The first ends lower, and needs fewer epochs for the lowest training perplexity of the second."""
     pairs = [(a, b) for a in rows.of(first) for b in rows.of(second) if a.seed == b.seed]
     curves = [[[epoch["train"] for epoch in one.history] for one in pair] for pair in pairs]
-    checks += told(
+    checks = over_seeds(
+        "end-training",
         "At the end WD + flipout has the lower training perplexity (difference of logarithms)",
-        [own[-1] - other[-1] for own, other in curves],
+        "difference of logarithms",
+        [one[-1] - other[-1] for one, other in curves],
         lambda value, low, high: high < 0,
+        CURVES_FIGURE,
     )
     ratios = []
-    for own, other in curves:
+    for one, other in curves:
         level = min(other)
-        at = [reached(range(1, len(curve) + 1), curve, level) for curve in (other, own)]
+        at = [reached(range(1, len(curve) + 1), curve, level) for curve in (other, one)]
         ratios.append(at[0] / at[1] if 0 < at[1] < math.inf else math.nan)
-    claim = "WD + flipout needs fewer epochs for the lowest training perplexity of WD (ratio)"
-    if len(ratios) == 1:
-        claim, found = f"{claim}; one seed, so no interval", (ratios[0], ratios[0], ratios[0])
-        checks.append(replace(ratio_check(claim, found, ratios[0] > 1), interval=None))
-    elif ratios:
-        found = geometric(ratios)
-        checks.append(ratio_check(claim, found, found[1] > 1))
+    if ratios:
+        ratio = (ratios[0],) * 3 if len(ratios) == 1 else geometric(ratios)
+        claim = "WD + flipout needs fewer epochs for the lowest training perplexity of WD (ratio)"
+        check = ratio_check("fewer-epochs", claim, "ratio of epochs", ratio, ratio[1] > 1, CURVES_FIGURE)
+        if len(ratios) == 1:
+            check = replace(check, interval=None, remark=check.remark or ONE_SEED)
+        checks.append(check)
     return checks
 
 

@@ -6,7 +6,7 @@ from textwrap import fill
 from typing import Any
 
 from ..evidence.colours import COLOURS
-from .claims import Rows
+from .claims import CURVES_FIGURE, TABLE_FIGURE, Rows
 from .rows import Row
 
 _OTHERS = ("#2e8b57", "#7a7a7a", "#b8860b", "#17a2b8", "#8a4fbf")
@@ -65,7 +65,7 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.0, 0.5)))
     made.legend(*valid.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
     caption = "Training and validation, epoch by epoch; a line for each seed."
-    return {"curves": (caption, made)}
+    return {CURVES_FIGURE: (caption, made)}
 
 
 _FAR = 1.25  # times: beyond it the axis is cut
@@ -107,7 +107,7 @@ def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     across[0].plot([], [], "x", color="black", ms=7, label="the paper")
     across[0].plot([], [], "o", color="#555555", label="here, a point for each seed")
     made.legend(loc="outside upper center", ncols=2, fontsize=7)
-    return {"table": ("The table: test values beside the paper's.", made)}
+    return {TABLE_FIGURE: ("The table: test values beside the paper's.", made)}
 
 
 def _spans(values: Sequence[float]) -> list[tuple[float, float]]:

@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 from ..running.experiment import Experiment
-from . import claims
 from .figures import of
 from .models import Shape
 from .rows import CHARACTERS, LARGE, WORDS
@@ -73,7 +72,6 @@ PTB_CHAR = Experiment(
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "26 minutes on one H200 for two rows"},
     work=_CHAR_TABLE.work,
     draw=_CHAR_TABLE.draw,
-    seen=claims.SEEN,
 )
 
 _WORD_TABLE = Table(WORDS, word_found, of(word_rows))
@@ -112,7 +110,6 @@ PTB_WORD = Experiment(
     },
     work=_WORD_TABLE.work,
     draw=_WORD_TABLE.draw,
-    seen=claims.SEEN,
 )
 
 _LARGE_TABLE = Table(LARGE, large_found, of(large_rows))
@@ -160,5 +157,4 @@ PTB_LARGE_BATCH = Experiment(
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "8 minutes on one H200"},
     work=_LARGE_TABLE.work,
     draw=_LARGE_TABLE.draw,
-    seen=claims.SEEN,
 )

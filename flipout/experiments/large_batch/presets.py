@@ -2,7 +2,7 @@
 
 from ..running.experiment import Experiment
 from ..training.bayes import BayesTraining
-from .work import CLAIM, SEEN, LargeBatchConfig, draw, work
+from .work import CLAIM, LargeBatchConfig, draw, work
 
 _SCHEMES = ("shared", "flipout", "local_reparam")
 
@@ -27,7 +27,6 @@ LARGE_BATCH_FC = Experiment(
     costs={"smoke": "seconds", "quick": "3 minutes on two cores", "paper": "45 seconds on one H200"},
     work=work,
     draw=draw,
-    seen=SEEN,
 )
 
 
@@ -53,5 +52,4 @@ LARGE_BATCH_CONVLE = Experiment(
     costs={"smoke": "seconds", "quick": "4 minutes on two cores", "paper": "5 minutes on one H200"},
     work=work,
     draw=draw,
-    seen=SEEN,
 )

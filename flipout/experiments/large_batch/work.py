@@ -10,9 +10,8 @@ import torch
 from flipout.errors import InvalidArgument
 
 from ..evidence.checks import same_loss
-from ..evidence.curves import points
+from ..evidence.curves import measured_iterations
 from ..running.experiment import Config, Outcome, check_least
-from ..running.results import seen_in
 from ..running.runs import Run
 from ..training.bayes import BayesTraining, Trainer
 from ..training.supervised import Prepared, own_randomness, prepared
@@ -23,11 +22,6 @@ from .figures import errors_figure, losses_figure
 CLAIM = (
     "With batches of 8192 flipout converges in about 3 times fewer iterations than shared perturbations, which is 1.5 "
     "times faster overall, as fast as local reparameterisation, and generalises as well."
-)
-
-SEEN = seen_in(
-    loss="^Flipout needs .*iterations|^At the end the (negative log-likelihood|total loss)",
-    error="^At the end the test error",
 )
 
 
@@ -63,7 +57,7 @@ def work(config: LargeBatchConfig, run: Run) -> Outcome:
     )
     drawn = run.piece("draws", lambda: _draws(config, given, run))
     seconds = run.piece("seconds", lambda: _seconds(config, given, run))
-    checks, numbers, paper = claims.found(curves, config.fractions, seconds)
+    checks, numbers, paper = claims.evaluate(curves, config.fractions, seconds)
     checks = [*same_loss(drawn), *checks]
     return Outcome(_setting(config, given), numbers, paper, tuple(checks))
 
@@ -71,13 +65,15 @@ def work(config: LargeBatchConfig, run: Run) -> Outcome:
 def draw(config: LargeBatchConfig, run: Run) -> None:
     curves = Curves(Curve(**run.held(f"{scheme}.{seed}")) for scheme, seed in config.trained)
     run.draw(
-        "loss",
+        claims.LOSS_FIGURE,
         "Training loss per iteration. Lines: the mean over the seeds, of the expected loss over the same training "
         "examples; bands: from the lowest to the highest seed; thin: the loss of each batch, of the first seed.",
         losses_figure(curves),
     )
     run.draw(
-        "error", "Error of the mean weights on training (dashed) and test (solid) examples.", errors_figure(curves)
+        claims.ERROR_FIGURE,
+        "Error of the mean weights on training (dashed) and test (solid) examples.",
+        errors_figure(curves),
     )
 
 
@@ -87,7 +83,7 @@ def _train(config: LargeBatchConfig, given: Prepared, scheme: str, seed: int, ru
     batches = []
     with own_randomness(run):
         trainer = Trainer(config.training, given, scheme, seed, run)
-        at = points(config.training.iterations)
+        at = measured_iterations(config.training.iterations)
         for before, now in zip([0, *at], at, strict=False):
             if now > before:
                 batches.append(trainer.train(now - before))

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from ..evidence.colours import COLOURS
-from .claims import Found
+from .claims import ByScheme
 from .regressions import Regressions
 
 
-def posterior_figure(made: Regressions, found: Found):
+def posterior_figure(made: Regressions, found: ByScheme):
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(8.6, 3.8), layout="constrained")
@@ -36,7 +36,7 @@ def posterior_figure(made: Regressions, found: Found):
     return drawn
 
 
-def calibration_figure(made: Regressions, held_out: Found):
+def calibration_figure(made: Regressions, held_out: ByScheme):
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(6.6, 3.6), layout="constrained")

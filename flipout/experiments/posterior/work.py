@@ -49,7 +49,7 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
     own = "flipout" if "flipout" in found else config.schemes[0]
     checks = [*claims.recovered(made, found), *claims.covered(made, held_out)]
     checks += claims.calibrated(made, own, held_out[own])
-    return Outcome(_setting(config), claims.numbers(made, found, held_out), {}, tuple(checks))
+    return Outcome(_setting(config), claims.measured_numbers(made, found, held_out), {}, tuple(checks))
 
 
 def draw(config: PosteriorConfig, run: Run) -> None:
@@ -57,13 +57,13 @@ def draw(config: PosteriorConfig, run: Run) -> None:
     found = {scheme: run.held_tensors(scheme) for scheme in config.schemes}
     held_out = {scheme: run.held_tensors(f"{scheme}.held-out") for scheme in config.schemes}
     run.draw(
-        "posterior",
+        claims.POSTERIOR_FIGURE,
         "Left: errors of all means. Right: the spread of each weight (mean and deviation over the tasks) beside "
         "the best factorised Gaussian's, and the exact posterior's own, which are wider: weights are correlated there.",
         posterior_figure(made, found),
     )
     run.draw(
-        "calibration",
+        claims.CALIBRATION_FIGURE,
         "How often held-out targets are inside of their central interval, less its level: as found, as theory says of "
         "the best factorised Gaussian, and for the exact posterior.",
         calibration_figure(made, held_out),

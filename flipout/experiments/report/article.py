@@ -6,7 +6,7 @@ from typing import Any
 from ..running.results import MUST_HOLD, Check, Figure, Number
 from .finished import Finished
 from .markup import Html, html, joined, lines, link
-from .tables import Column, Row, table
+from .tables import Column, Row, quantity_row, table
 from .values import BACK, DASH, count, day, duration, holds, number, setting, tally, value_and_interval
 
 NUMBERS = (Column("quantity", "quantity"), Column("paper", "number"), Column("ours", "number"))
@@ -66,7 +66,7 @@ def _numbers(run: Finished) -> Html:
     def cell(numbers: Mapping[str, Number | None], key: str) -> str:
         return number(numbers[key]) if key in numbers else DASH
 
-    rows = [Row(key, key, [cell(paper, key), cell(measured, key)]) for key in dict.fromkeys([*measured, *paper])]
+    rows = [quantity_row(key, [cell(paper, key), cell(measured, key)]) for key in dict.fromkeys([*measured, *paper])]
     title = "The paper’s number beside ours"
     heading = html("<h3>{title}</h3>", title=title)
     return lines([heading, table("numbers", title, NUMBERS, rows)]) if rows else html("")
@@ -99,7 +99,7 @@ def _seen(run: Finished, figure: Figure) -> Html:
         html(
             '<li><span aria-hidden="true">{mark}</span> {claim}</li>',
             mark="✓" if check.holds else "✗",
-            claim=link(anchor, check.claim),
+            claim=link(anchor, check.statement),
         )
         for anchor, check in own
     )
@@ -141,7 +141,7 @@ def _check(run: Finished, anchor: str, check: Check, known: set[str]) -> Row:
         holds=str(check.holds).lower(),
     )
     broken = check.kind == MUST_HOLD and not check.holds
-    return Row(check.claim, check.claim, cells, attributes, check.holds, broken)
+    return Row(check.statement, cells, check.family, check.quantity, attributes, check.holds, broken)
 
 
 def _to_figure(run: Finished, name: str) -> Html:

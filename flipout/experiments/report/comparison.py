@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..running.results import MUST_HOLD, Check
 from ..running.runs import flat
 from .finished import Finished
 from .markup import Html, html, joined
-from .tables import Column, Row, table
+from .tables import Column, Row, quantity_row, table
 from .values import BACK, DASH, holds, number, setting, theory_first, value_and_interval
 
 
@@ -52,7 +53,7 @@ def comparison(runs: Sequence[Finished]) -> Html:
 def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     facts = [{**flat(run.config), **flat(run.facts, "environment.")} for run in runs]
     differ = [key for key in _keys(facts) if any(own.get(key, _ABSENT) != facts[0].get(key, _ABSENT) for own in facts)]
-    rows = [Row(key, joined(re.split("(?<=[._])", key), "<wbr>"), _cells(facts, key, setting)) for key in differ]
+    rows = [Row(joined(re.split("(?<=[._])", key), "<wbr>"), _cells(facts, key, setting)) for key in differ]
     return table("wide", "Settings in which they differ", [Column("setting", "head"), *columns], rows, "setting")
 
 
@@ -64,36 +65,39 @@ def _numbers(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     rows = []
     for key in _keys([*measured, *paper]):
         said = dict.fromkeys(number(own[key]) for own in paper if key in own)
-        rows.append(Row(key, key, [joined(said, ", ") or DASH, *_cells(measured, key, number)]))
+        rows.append(quantity_row(key, [joined(said, ", ") or DASH, *_cells(measured, key, number)]))
     columns = [Column("quantity", "head"), Column("paper", "run"), *columns]
     return table("wide numeric", "Numbers of these runs beside the paper’s", columns, rows)
 
 
 def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
-    checks = [{_claimed(check): check for check in theory_first(run.result.checks)} for run in runs]
-    known = {claim: check for own in checks for claim, check in own.items()}
+    checks = [{check.id: check for check in theory_first(run.result.checks)} for run in runs]
+    first = {name: next(own[name] for own in checks if name in own) for name in _keys(checks)}
     rows = [
-        Row(claim, claim, [known[claim].kind.replace("_", " "), *_cells(checks, claim, _check)])
-        for claim in map(_claimed, theory_first(known.values()))
+        Row(
+            check.claim,
+            [check.kind.replace("_", " "), *_cells(checks, check.id, partial(_check, check.claim))],
+            check.family,
+            check.quantity,
+        )
+        for check in theory_first(first.values())
     ]
     columns = [Column("claim", "head"), Column("kind"), *columns]
     return table("wide", "Checks of these runs", columns, rows, "check")
 
 
-def _claimed(check: Check) -> str:
-    """Without what is remarked behind it on the run that it is of, such as its number of seeds."""
-    return re.sub(r"; [^()]*$", "", check.claim)
-
-
-def _check(check: Check) -> Html:
+def _check(claim: str, check: Check) -> Html:
+    """Return the cell of a check. It repeats the claim only where this run words it otherwise, with other numbers."""
     value, interval = value_and_interval(check)
+    notes = [interval] * (check.interval is not None)
+    notes += [note for note in (check.claim if check.claim != claim else "", check.remark) if note]
     return html(
-        '<div class="{look}" data-holds="{data}">{holds}</div><div>{value}</div>{interval}',
+        '<div class="{look}" data-holds="{data}">{holds}</div><div>{value}</div>{notes}',
         look="holds broken" if check.kind == MUST_HOLD and not check.holds else "holds",
         data=str(check.holds).lower(),
         holds=holds(check),
         value=value,
-        interval="" if check.interval is None else html("<div>{interval}</div>", interval=interval),
+        notes=joined(html("<div>{note}</div>", note=note) for note in notes),
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from flipout.errors import DataError, InvalidArgument
 
-from ..registry import EXPERIMENTS
 from ..running.checked import Mismatch, checked, load
 from ..running.results import Check, Result
 from .values import theory_first
@@ -102,7 +101,7 @@ def _read(folder: Path, taken: set[str]) -> Finished:
             f"{folder} is unfinished: there is no result.json in it. Finish it with the command that started it and "
             f"--resume (`flipout run {name} ... --resume`), or leave it out of the report."
         )
-    result, environment = Result.read(folder / "result.json"), _object(folder / "environment.json")
+    result, environment = _result(folder, config), _object(folder / "environment.json")
     try:
         sessions = _sessions(environment)
     except Mismatch as error:
@@ -110,14 +109,17 @@ def _read(folder: Path, taken: set[str]) -> Finished:
             f"{folder / 'environment.json'} does not say what the run cost ({error}). Expected a device, and sessions "
             f"with started and seconds. Run it again: `flipout run {name} ...`."
         ) from error
-    if result.experiment in EXPERIMENTS:
-        try:
-            result = result.linked(EXPERIMENTS[result.experiment].seen, config)  # older files do not say
-        except Mismatch as error:
-            raise _not_written(folder / "config.json", error) from error
     images = tuple(_image(folder, f"{figure.name}.svg") for figure in result.figures)
     facts = {key: value for key, value in environment.items() if key != "sessions"}
     return Finished(folder.resolve(), "", _anchor(result.experiment, taken), result, config, facts, sessions, images)
+
+
+def _result(folder: Path, config: Mapping[str, Any]) -> Result:
+    try:
+        shown = checked(config.get("shown"), tuple[str, ...] | None, "shown")
+    except Mismatch as error:
+        raise _not_written(folder / "config.json", error) from error
+    return Result.read(folder / "result.json", shown or ())
 
 
 def _sessions(environment: Mapping[str, Any]) -> tuple[Session, ...]:

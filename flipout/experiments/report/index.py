@@ -61,7 +61,7 @@ def _broken(run: Finished, anchor: str, check: Check) -> Html:
     value, interval = value_and_interval(check)
     return html(
         '<li>{claim} <span class="where">{result.experiment}, {result.preset}: {measured}</span></li>',
-        claim=link(anchor, check.claim),
+        claim=link(anchor, check.statement),
         result=run.result,
         measured=value if check.interval is None else html("{value} ({interval})", value=value, interval=interval),
     )
@@ -83,7 +83,7 @@ def _run(run: Finished) -> Row:
         duration(run.seconds),
         day(run.started),
     ]
-    return Row(run.anchor, head, cells)
+    return Row(head, cells)
 
 
 def _tally(run: Finished, kind: str) -> str:

@@ -13,6 +13,7 @@ from ..registry import EXPERIMENTS
 from ..running.atomic import write_atomically
 from ..running.checked import checked, load
 from ..running.experiment import settled
+from ..running.legacy import with_ids
 from ..running.progress import Progress
 from ..running.results import Result, to_json
 from ..running.runs import CONFIG, RESULT, Run, alone
@@ -22,7 +23,7 @@ def redraw(folder: Path) -> None:
     """Nothing else is made or changed, but for the list of figures in the result; no device is asked for."""
     try:
         held, result = (load(folder / name) for name in (CONFIG, RESULT))
-        checked(result, Result)
+        checked(with_ids(result, ()), Result)
         checked(held, Mapping[str, Any])
         seed, preset = checked(held.get("seed"), int, "seed"), checked(held.get("preset"), str, "preset")
         experiment = EXPERIMENTS[checked(held.get("experiment"), str, "experiment")]

@@ -1,4 +1,4 @@
-"""Tables of the report. What is said of many layers, one by one, folds into a line that can be opened."""
+"""Tables of the report. A family of many rows, such as one for each layer, folds into a line that can be opened."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .markup import Html, html, joined, lines, link
 from .values import count
 
-MANY = 10  # rows that differ in their subject alone: "conv1: slope of flipout", "conv2: slope of flipout", ...
+MANY = 10  # rows of one family, such as the slopes of ten layers
 
 
 @dataclass(frozen=True)
@@ -19,41 +19,46 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """`name` is "subject: what is said of it" or that alone; head and cells are text or HTML."""
+    """Head and cells are text or HTML. Rows of one family differ in their subject alone."""
 
-    name: str
     head: str
     cells: Sequence[str]
+    family: str = ""
+    title: str = ""  # of the family
     attributes: Html | None = None
     holds: bool | None = None
     broken: bool = False
+
+
+def quantity_row(key: str, cells: Sequence[str]) -> Row:
+    """Return the row of a number, whose key is "quantity" or "subject: quantity"."""
+    quantity = key.partition(": ")[2]
+    return Row(key, cells, quantity, quantity)
 
 
 def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row], noun: str = "number") -> Html:
     """`kind` is a class of the style sheet; "wide" scrolls in a box of its own."""
     families: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        _, colon, said = row.name.partition(": ")
-        families[said if colon else ""].append(row)
-    folded = {said: own for said, own in families.items() if said and len(own) >= MANY}
-    rest = [row for row in rows if not any(row is other for own in folded.values() for other in own)]
-    return lines(
-        [_table(kind, title, columns, rest), *(_folded(kind, said, columns, own, noun) for said, own in folded.items())]
-    )
+        families[row.family].append(row)
+    folded = [members for family, members in families.items() if family and len(members) >= MANY]
+    rest = [row for row in rows if not any(row is member for members in folded for member in members)]
+    return lines([_table(kind, title, columns, rest), *(_folded(kind, columns, members, noun) for members in folded)])
 
 
-def _folded(kind: str, said: str, columns: Sequence[Column], rows: Sequence[Row], noun: str) -> Html:
+def _folded(kind: str, columns: Sequence[Column], rows: Sequence[Row], noun: str) -> Html:
+    title = rows[0].title
     held = [row.holds for row in rows if row.holds is not None]
     shown = f"{sum(held)} of {len(held)} hold" if held else count(len(rows), noun)
     return html(
         """<details class="family"{open}>
-<summary>{said} <span class="many">{shown}</span></summary>
+<summary>{title} <span class="many">{shown}</span></summary>
 {table}
 </details>""",
         open=html(" open") if any(row.broken for row in rows) else html(""),
-        said=said,
+        title=title,
         shown=shown,
-        table=_table(kind, said, columns, rows),
+        table=_table(kind, title, columns, rows),
     )
 
 

@@ -1,7 +1,7 @@
 """An experiment: a claim of the paper, settings at three prices, and the work."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -9,7 +9,7 @@ from flipout.errors import InvalidArgument
 
 from .environment import device_of
 from .progress import Progress
-from .results import Check, Number, Result, Seen
+from .results import Check, Number, Result
 from .runs import Run, opened
 
 Preset = Literal["smoke", "quick", "paper"]
@@ -63,7 +63,6 @@ class Experiment:
     costs: Mapping[Preset, str]
     work: Callable[[Any, Run], Outcome]
     draw: Callable[[Any, Run], None]  # the figures, from what the work has left in the folder
-    seen: Seen
 
     def config(self, preset: str) -> Config:
         """Its settings, to be changed by `dataclasses.replace`."""
@@ -104,8 +103,13 @@ class Experiment:
                 setting=found.setting,
                 measured=found.measured,
                 paper=found.paper,
-                checks=found.checks,
+                checks=_linked(found.checks, [figure.name for figure in run.figures]),
                 figures=tuple(run.figures),
-            ).linked(self.seen, settings)
+            )
             run.write(result)
         return result
+
+
+def _linked(checks: tuple[Check, ...], drawn: Collection[str]) -> tuple[Check, ...]:
+    """Drop links to figures that this run did not draw: a table without a row of the paper has none."""
+    return tuple(check if check.figure in drawn else replace(check, figure=None) for check in checks)

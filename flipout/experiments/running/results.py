@@ -1,10 +1,10 @@
-"""What an experiment found: numbers beside the paper's, and claims that hold or not."""
+"""What an experiment found: its numbers beside the paper's, and claims that hold or do not."""
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,26 +12,48 @@ from flipout.errors import DataError, InvalidArgument
 
 from .atomic import write_atomically
 from .checked import checked, load
+from .legacy import with_ids
 
 Number = float | int | str
+Kind = Literal["must_hold", "reported"]
 MUST_HOLD, REPORTED = "must_hold", "reported"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A claim as a testable statement. One that must hold is theory: its failure is a bug."""
+    """A claim as a testable statement. A claim that must hold is theory: its failure is a bug.
 
+    Programs use `id`, `figure` and `quantity`. The sentences `claim` and `remark` are for readers alone.
+    """
+
+    id: str  # unique in a result: "form", or "slope/conv1" for one of a family that differs in its subject alone
     claim: str
-    kind: Literal["must_hold", "reported"]
+    kind: Kind
+    quantity: str  # what the value is: "slope of flipout"
     value: float | None  # None: not finite
     interval: tuple[float | None, float | None] | None  # None at an end: open
     holds: bool
-    figure: str | None = None  # the name of the one it can be seen in; older result files do not say
+    figure: str | None = None  # the name of the figure that shows it
+    remark: str = ""  # what is special about this run: "one seed, so no interval"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[^\s/]+(/[^\s/]+)*", self.id):
+            raise InvalidArgument(f"id {self.id!r:.60}: expected words without blanks, separated by /: slope/conv1")
+
+    @property
+    def family(self) -> str:
+        """The id without its subject; empty for a check that stands alone."""
+        return self.id.rpartition("/")[0]
+
+    @property
+    def statement(self) -> str:
+        """The claim with its remark."""
+        return f"{self.claim}; {self.remark}" if self.remark else self.claim
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Two files in the run's folder: figures/<name>.svg and .png."""
+    """A figure of a run, in two files of its folder: figures/<name>.svg and .png."""
 
     name: str
     caption: str
@@ -43,65 +65,50 @@ class Figure:
             )
 
 
-Seen = Callable[[str, Mapping[str, Any]], str | None]  # a claim, the settings of its run → the figure that shows it
-
-
-def seen_in(**claims: str) -> Seen:
-    """Figure = a pattern of the claims that can be seen in it."""
-
-    def figure(claim: str, settings: Mapping[str, Any]) -> str | None:
-        return next((name for name, pattern in claims.items() if re.search(pattern, claim)), None)
-
-    return figure
-
-
 @dataclass(frozen=True)
 class Result:
-    """`measured` and `paper` share their keys wherever the paper has a number of its own."""
+    """What a run found. `measured` and `paper` have the same keys wherever the paper has a number too.
+
+    A key is "quantity", or "subject: quantity" for one of many layers, rows or methods.
+    """
 
     experiment: str
     preset: str
     title: str
     claim: str
-    setting: str  # data, network, how it was trained: what a reader needs to judge the numbers
+    setting: str  # data, network, training: what a reader needs to judge the numbers
     measured: Mapping[str, Number | None]  # None: not finite
     paper: Mapping[str, Number | None]
     checks: tuple[Check, ...]
     figures: tuple[Figure, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [figure.name for figure in self.figures]
-        for name in names:
-            if names.count(name) > 1:
-                raise InvalidArgument(f"figure {name!r} is named twice; expected a name for each")
+        _refuse_repeats("figure", [figure.name for figure in self.figures])
+        _refuse_repeats("check", [check.id for check in self.checks])
 
     @property
     def broken(self) -> list[Check]:
-        """Claims of theory that do not hold."""
+        """Claims that must hold and do not."""
         return [check for check in self.checks if check.kind == MUST_HOLD and not check.holds]
 
-    def linked(self, seen: Seen, settings: Mapping[str, Any]) -> "Result":
-        """Checks that do not say in which figure they can be seen, led to it where it is there."""
-        there = {figure.name for figure in self.figures}
-
-        def link(check: Check) -> Check:
-            found = None if check.figure else seen(check.claim, settings)
-            return replace(check, figure=found) if found in there else check
-
-        return replace(self, checks=tuple(link(check) for check in self.checks))
-
     def write(self, path: Path) -> None:
+        """Write the result as JSON."""
         write_atomically(path, to_json(asdict(self)))
 
     @classmethod
-    def read(cls, path: Path) -> "Result":
-        """Read what `write` wrote.
+    def read(cls, path: Path, shown: Collection[str] = ()) -> "Result":
+        """Read what `write` wrote, or what an older version wrote.
+
+        Args:
+            path: A run's result.json.
+            shown: The layers in the figure of a run of variances; all of them unless given. Only files without ids
+                need it.
 
         Raises:
-            DataError: A field is missing, unknown, or not of its type; the message names it.
+            DataError: A field is missing, unknown, or not of its type. The message names it.
         """
         try:
-            return checked(load(path), cls)
+            return checked(with_ids(load(path), shown), cls)
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{path} is not the result of a run ({type(error).__name__}: {error}). Give the folder of a finished "
@@ -110,12 +117,12 @@ class Result:
 
 
 def to_json(content: Any) -> str:
-    """JSON that every reader takes: infinities and NaN, which it cannot say, are null."""
+    """Return strict JSON. It has no infinities and no NaN: both become null."""
     return json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def finite(content: Any) -> Any:
-    """None for what is not."""
+    """Replace every number that is not finite by None."""
     if isinstance(content, float):
         return content if math.isfinite(content) else None
     if isinstance(content, Mapping):
@@ -123,3 +130,9 @@ def finite(content: Any) -> Any:
     if isinstance(content, (list, tuple)):
         return [finite(value) for value in content]
     return content
+
+
+def _refuse_repeats(noun: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"{noun} {name!r:.60} is named twice; expected a name for each")

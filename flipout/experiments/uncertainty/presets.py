@@ -1,7 +1,6 @@
 """The experiment on known and unknown pictures."""
 
 from ..running.experiment import Experiment
-from ..running.results import seen_in
 from ..training.bayes import BayesTraining
 from .work import UncertaintyConfig, draw, work
 
@@ -29,5 +28,4 @@ UNCERTAINTY = Experiment(
     },
     work=work,
     draw=draw,
-    seen=seen_in(separation="^Two halves of the test set|is above that of known pictures"),
 )

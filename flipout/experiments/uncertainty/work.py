@@ -48,7 +48,7 @@ def work(config: UncertaintyConfig, run: Run) -> Outcome:
     checks = [claims.control(inside, outside.pop("unchanged"))]
     checks += claims.separated(inside, outside)
     checks += [claims.errors_found(whole, labels), claims.better_than_the_mean(whole, labels)]
-    return Outcome(_setting(config, given), claims.numbers(inside, outside, whole, labels), {}, tuple(checks))
+    return Outcome(_setting(config, given), claims.measured_numbers(inside, outside, whole, labels), {}, tuple(checks))
 
 
 def draw(config: UncertaintyConfig, run: Run) -> None:
@@ -63,7 +63,7 @@ def draw(config: UncertaintyConfig, run: Run) -> None:
     shown = {name: (some[:8], outside[name]["total"][:8]) for name, some in _halves(pictures)[1].items()}
     run.draw("pictures", "Some pictures, and the predictive entropy of each, in nats.", pictures_figure(shown))
     run.draw(
-        "separation",
+        claims.FIGURE,
         "How often the uncertainty of an unknown picture is above that of a known one, with 90 % intervals.",
         separation_figure(inside, outside),
     )

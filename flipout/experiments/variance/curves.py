@@ -1,18 +1,17 @@
 """Figure 1 of the paper: gradient variance against batch size, per layer and scheme."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from flipout.errors import InvalidArgument
 from flipout.variance import Decomposition, Measurements
 
 from ..evidence.statistics import term_ratio
-from ..running.checked import checked
 from ..running.experiment import Config, Outcome
-from ..running.results import MUST_HOLD, REPORTED, Check, Number, seen_in
+from ..running.results import MUST_HOLD, REPORTED, Check, Number
 from ..running.runs import Run
 from . import claims
+from .claims import layer_name
 from .study import Study, StudyConfig, decompositions
 
 CLAIM = (
@@ -40,11 +39,11 @@ class CurvesConfig(StudyConfig, Config):
 
 def work(config: CurvesConfig, run: Run) -> Outcome:
     study = Study(config, run)
-    found = study.decomposed()
+    terms = study.decomposed()
     measured = study.measured(study.points())
     measured.to_json(run.folder / "measurements.json")
-    layers = [one.parameter for one in found]
-    unknown = set(config.shown) - {layer.removesuffix(".weight") for layer in layers}
+    layers = [layer_name(one.parameter) for one in terms]
+    unknown = set(config.shown) - set(layers)
     if unknown:
         raise InvalidArgument(f"shown: {', '.join(unknown)} given; the layers are {', '.join(layers)}.")
     checks = [claims.start_together(measured)]
@@ -52,58 +51,47 @@ def work(config: CurvesConfig, run: Run) -> Outcome:
         others = [scheme for scheme in config.schemes if scheme != "local_reparam"]
         checks += claims.below(measured, "local_reparam", others, MUST_HOLD)
     checks += [claims.form(measured), *claims.below(measured, "flipout", ["shared"], REPORTED)]
-    checks.append(claims.predicted(measured, found))
-    checks += [*claims.slopes(measured), *claims.levelling(found), *claims.orders(found)]
-    numbers = {**study.frozen.reached, **figures(checks, found)}
-    paper = {**({"training accuracy": "about 0.85"} if "training accuracy" in numbers else {}), **said(found)}
+    checks.append(claims.predicted(measured, terms, figure=claims.FIGURE))
+    slopes = claims.slopes(measured, config.shown)
+    checks += [*slopes, *claims.levelling(terms, config.shown), *claims.orders(terms)]
+    numbers = {**study.frozen.reached, **layer_numbers(slopes, terms)}
+    paper = {**({"training accuracy": "about 0.85"} if "training accuracy" in numbers else {}), **paper_numbers(terms)}
     return Outcome(study.frozen.setting, numbers, paper, tuple(checks))
 
 
-_EVERY_LAYER = seen_in(
-    variance="^At N = 1 the variances of|at every N, in every layer|is below .*geometric mean|^Every curve has the form"
-)
-_LAYER = seen_in(variance="the log-log slope of|is within 10 % of its floor")
-
-
-def seen(claim: str, settings: Mapping[str, Any]) -> str | None:
-    layer = claim.partition(": ")[0]
-    shown = checked(settings.get("shown"), tuple[str, ...] | None, "shown")
-    return _EVERY_LAYER(claim, settings) or (_LAYER(claim, settings) if not shown or layer in shown else None)
-
-
 def draw(config: CurvesConfig, run: Run) -> None:
-    found = decompositions(run.there(run.folder / "decomposition.json"))
+    terms = decompositions(run.there(run.folder / "decomposition.json"))
     measured = Measurements.from_json(run.there(run.folder / "measurements.json"))
-    shown = [r for r in measured if not config.shown or r.parameter.removesuffix(".weight") in config.shown]
+    shown = [r for r in measured if not config.shown or layer_name(r.parameter) in config.shown]
     run.draw(
-        "variance",
+        claims.FIGURE,
         "Variance of the gradient against the batch size. Points: measured, with 90 % intervals. Lines: fits a + b/N. "
         "Crosses: predicted from α, β and γ.",
-        Measurements(shown).plot(predictions=found),
+        Measurements(shown).plot(predictions=terms),
     )
 
 
-def figures(checks: list[Check], found: list[Decomposition]) -> dict[str, Number]:
-    made: dict[str, Number] = {}
-    for one, slope in zip(found, (check for check in checks if "slope" in check.claim), strict=True):
-        layer, knee = one.parameter.removesuffix(".weight"), term_ratio(one.alpha, one.both)
-        made[f"{layer}: slope of flipout"] = slope.value if slope.value is not None else "not finite"
-        made[f"{layer}: knee of shared, α/(β + γ)"] = knee.value
-        made[f"{layer}: N at which shared is within 10 % of its floor"] = 10 * (knee.value - 1)
-        made |= terms(one)
-    return made
+def layer_numbers(slopes: Sequence[Check], terms: Sequence[Decomposition]) -> dict[str, Number]:
+    """What was measured of each layer."""
+    numbers: dict[str, Number] = {}
+    for one, slope in zip(terms, slopes, strict=True):
+        layer, knee = layer_name(one.parameter), term_ratio(one.alpha, one.both)
+        numbers[f"{layer}: {claims.SLOPE}"] = slope.value if slope.value is not None else "not finite"
+        numbers[f"{layer}: knee of shared, α/(β + γ)"] = knee.value
+        numbers[f"{layer}: {claims.FLOOR}"] = 10 * (knee.value - 1)
+        numbers |= term_numbers(one)
+    return numbers
 
 
-def terms(one: Decomposition) -> dict[str, Number]:
-    layer = one.parameter.removesuffix(".weight")
+def term_numbers(one: Decomposition) -> dict[str, Number]:
+    """α, β and γ of a layer with their standard errors."""
     named = {"α": one.alpha, "β": one.beta, "γ": one.gamma}
+    layer = layer_name(one.parameter)
     return {f"{layer}: {name}": f"{term.value:.3e} ± {term.error:.1e}" for name, term in named.items()}
 
 
-def said(found: list[Decomposition]) -> dict[str, Number]:
-    made: dict[str, Number] = {}
-    for one in found:
-        layer = one.parameter.removesuffix(".weight")
-        made[f"{layer}: slope of flipout"] = -1
-        made[f"{layer}: N at which shared is within 10 % of its floor"] = "100 to 1000"
-    return made
+def paper_numbers(terms: Sequence[Decomposition]) -> dict[str, Number]:
+    numbers: dict[str, Number] = {}
+    for layer in (layer_name(one.parameter) for one in terms):
+        numbers |= {f"{layer}: {claims.SLOPE}": -1, f"{layer}: {claims.FLOOR}": "100 to 1000"}
+    return numbers

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..running.experiment import Experiment
-from .curves import CLAIM, CurvesConfig, draw, seen, work
+from .curves import CLAIM, CurvesConfig, draw, work
 from .language_pretraining import LanguagePretraining
 
 SIZES = (1, 4, 16, 64, 256, 1024, 4096, 8192)
@@ -77,7 +77,6 @@ VARIANCE_LSTM = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "7 minutes on one H200"},
     work=work,
     draw=draw,
-    seen=seen,
 )
 
 # Half of the weights missing is another network; trained without, it is lost on most words, and its gradients have the
@@ -98,5 +97,4 @@ VARIANCE_WD_LSTM = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "8 minutes on one H200"},
     work=work,
     draw=draw,
-    seen=seen,
 )

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, field
 
-from flipout.variance import Measurements
+from flipout.variance import Measurements, Record
 
 from ..evidence.statistics import term_interval, term_ratio
 from ..running.experiment import Config, Outcome
 from ..running.results import REPORTED, Check
 from ..running.runs import Run
 from . import claims
+from .claims import layer_name
 from .figures import devices_figure
 from .study import SchemeName, Study, StudyConfig
 
@@ -21,7 +22,7 @@ class MultiGPUConfig(StudyConfig, Config):
 
 def work(config: MultiGPUConfig, run: Run) -> Outcome:
     study = Study(config, run)
-    found = study.decomposed()
+    terms = study.decomposed()
     points = [
         (scheme, size, bases)
         for scheme in config.schemes
@@ -31,37 +32,44 @@ def work(config: MultiGPUConfig, run: Run) -> Outcome:
     measured = study.measured(points)
     measured.to_json(run.folder / "measurements.json")
     several = Measurements(r for r in measured if r.bases > 1)
-    one = Measurements(r for r in measured if r.bases == 1)
-    pairs = [
-        (r, next(iter(one.select(parameter=r.parameter, scheme=r.scheme, batch_size=r.batch_size)))) for r in several
-    ]
+    single = Measurements(r for r in measured if r.bases == 1)
+    pairs = [(r, _record(single, r.parameter, r.scheme, r.batch_size)) for r in several]
+    claim = "A base per device gives no more variance than one base for all"
     checks = [
-        claims.not_above("A base per device gives no more variance than one base for all", pairs),
+        claims.not_above("base-per-device", claim, pairs, claims.FIGURE),
         *claims.below(several, "flipout", ["shared"], REPORTED),
     ]
     numbers = {}
-    for layer in study.layers:
+    for parameter in study.layers:
         for size, devices in config.devices.items():
-            shared, own = (
-                next(iter(several.select(parameter=layer, scheme=scheme, batch_size=size)))
-                for scheme in ("shared", "flipout")
+            shared, flipped = (_record(several, parameter, scheme, size) for scheme in ("shared", "flipout"))
+            gain = term_ratio(claims.term(shared), claims.term(flipped))
+            layer, quantity = layer_name(parameter), f"shared / flipout at N = {size} on {devices} devices"
+            numbers[f"{layer}: {quantity}"] = gain.value
+            checks.append(
+                Check(
+                    f"gain-{size}-on-{devices}/{layer}",
+                    f"{layer}: {quantity} is above 1",
+                    REPORTED,
+                    quantity,
+                    gain.value,
+                    term_interval(gain),
+                    gain.value > 1,
+                    claims.FIGURE,
+                )
             )
-            gain = term_ratio(claims.term(shared), claims.term(own))
-            name = f"{layer.removesuffix('.weight')}: shared / flipout at N = {size} on {devices} devices"
-            numbers[name] = gain.value
-            checks.append(Check(f"{name} is above 1", REPORTED, gain.value, term_interval(gain), gain.value > 1))
-    return Outcome(
-        study.frozen.setting,
-        numbers,
-        dict.fromkeys(numbers, "above 1"),
-        (*checks, claims.predicted(measured, found)),
-    )
+    checks.append(claims.predicted(measured, terms))
+    return Outcome(study.frozen.setting, numbers, dict.fromkeys(numbers, "above 1"), tuple(checks))
 
 
 def draw(config: MultiGPUConfig, run: Run) -> None:
     measured = Measurements.from_json(run.there(run.folder / "measurements.json"))
     run.draw(
-        "variance",
+        claims.FIGURE,
         "Variance of the gradient with one base for the batch and with one per device.",
         devices_figure(measured),
     )
+
+
+def _record(measured: Measurements, parameter: str, scheme: str, size: int) -> Record:
+    return next(iter(measured.select(parameter=parameter, scheme=scheme, batch_size=size)))

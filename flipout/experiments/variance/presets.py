@@ -1,9 +1,8 @@
 """Figure 1 on images, Theorem 2, and the figure of the appendix on several devices."""
 
 from ..running.experiment import Experiment
-from ..running.results import seen_in
 from . import multigpu, theorem
-from .curves import CLAIM, CurvesConfig, draw, seen, work
+from .curves import CLAIM, CurvesConfig, draw, work
 from .multigpu import MultiGPUConfig
 from .pretraining import Pretraining
 from .study import StudyConfig
@@ -47,7 +46,6 @@ VARIANCE_FC = Experiment(
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "5 minutes on one H200"},
     work=work,
     draw=draw,
-    seen=seen,
 )
 
 
@@ -93,7 +91,6 @@ VARIANCE_CONVGG = Experiment(
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "12 minutes on one H200"},
     work=work,
     draw=draw,
-    seen=seen,
 )
 
 
@@ -151,7 +148,6 @@ THEOREM = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "22 seconds on one H200"},
     work=theorem.work,
     draw=theorem.draw,
-    seen=seen_in(fc="^fc: .*≫", convgg="^convgg: .*≫"),
 )
 
 
@@ -186,5 +182,4 @@ VARIANCE_MULTIGPU = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "3 minutes on one H200"},
     work=multigpu.work,
     draw=multigpu.draw,
-    seen=seen_in(variance="^A base per device|^flipout (≤|is below) shared|: shared / flipout at"),
 )

@@ -99,12 +99,12 @@ def test_training_lowers_loss_and_error(run, method):
 def test_estimates_are_of_one_gradient_and_a_biased_one_is_found_out(run):
     given = prepared(SMALL, run)
     found = {m: drawn(SMALL, given, m, 400, 40, run) for m in ("FlipES", "IdealES", NOISY)}
-    check = claims.one_expectation(found)
+    check = claims.same_gradient(found)
     assert (check.kind, check.holds) == (MUST_HOLD, True)
     name = "fc2.weight"
     assert all(claims.Mean.of(one["along"][name]).value > 0 for one in found.values())
     off = {**found["FlipES"]["along"], name: [1.5 * value for value in found["FlipES"]["along"][name]]}
-    assert not claims.one_expectation({**found, "FlipES": {**found["FlipES"], "along": off}}).holds
+    assert not claims.same_gradient({**found, "FlipES": {**found["FlipES"], "along": off}}).holds
 
 
 def test_flipout_never_varies_less():
@@ -169,7 +169,7 @@ def test_estimates_where_there_is_no_gradient(run, fitness):
     config = replace(SMALL, units="binary", fitness=fitness, std=0.2)
     given = prepared(config, run)
     found = {method: drawn(config, given, method, 400, 30, run) for method in ("FlipES", "IdealES")}
-    assert claims.one_expectation(found).holds
+    assert claims.same_gradient(found).holds
     z = [claims.Mean.of(one["along"]["fc1.weight"]) for one in found.values()]
     assert all(one.value > 3 * one.error for one in z)  # what backpropagation cannot see
 

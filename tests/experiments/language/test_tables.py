@@ -120,14 +120,15 @@ def test_other_readings_of_a_row_have_its_bar_and_no_place_in_the_order():
     checks, *_ = found_of(
         "ptb-word", paper("ptb-word"), [trained(name, 0, 4.4, math.log(v)) for name, v in values.items()]
     )
-    bars = {check.claim.partition(":")[0]: check.holds for check in checks if "is within" in check.claim}
+    bars = {check.id: check.holds for check in checks if check.quantity.startswith("test ")}
     assert bars == {
-        "Gal (2016)": True,
-        "Semeniuta (2016)": False,
-        "Semeniuta, masks of each step": True,
-        "Semeniuta, none between layers": False,
+        "test-wd-flipout": True,
+        "test-gal": True,
+        "test-semeniuta": False,
+        "test-semeniuta-steps": True,
+        "test-semeniuta-ends": False,
     }
-    (order,) = (check for check in checks if "rank as in the paper" in check.claim)
+    (order,) = (check for check in checks if check.id == "ranking")
     assert order.claim.startswith("The 3 rows")
     assert order.holds
 
@@ -138,9 +139,9 @@ def test_bars_of_characters_and_the_numbers_of_the_paper():
     some = [trained(name, 0, bits, value * bits, ended="early stopping") for name, value in values.items()]
     checks, ours, theirs = found_of("ptb-char", paper("ptb-char"), some)
     assert {check.kind for check in checks} == {MUST_HOLD, REPORTED}
-    bars = {check.claim.partition(":")[0]: check.holds for check in checks if "is within" in check.claim}
-    assert bars == {"Mult. Gauss + flipout": True, "Mult. Gauss (σ = 1)": True, "Gal (2016)": False}
-    (order,) = (check for check in checks if "rank as in the paper" in check.claim)
+    bars = {check.id: check.holds for check in checks if check.quantity.startswith("test ")}
+    assert bars == {"test-flipout": True, "test-shared": True, "test-gal": False}
+    (order,) = (check for check in checks if check.id == "ranking")
     assert order.holds
     assert ours["Mult. Gauss + flipout: test BPC"] == pytest.approx(1.25)
     assert theirs["Mult. Gauss + flipout: test BPC"] == 1.227
@@ -148,8 +149,8 @@ def test_bars_of_characters_and_the_numbers_of_the_paper():
     assert theirs["H-LSTM + LN (2016), as the paper quotes it: validation BPC"] == 1.281
     assert theirs.keys() <= ours.keys()
     cut, *_ = found_of("ptb-char", paper("ptb-char"), [trained("flipout", 0, bits, 1.25 * bits)])
-    (short,) = (check for check in cut if "is within" in check.claim)
-    assert short.claim.endswith("cut short by its limit of epochs, so it does not count")
+    (short,) = (check for check in cut if check.id == "test-flipout")
+    assert short.remark == "cut short by its limit of epochs, so it does not count"
     assert not short.holds
 
 
@@ -161,7 +162,7 @@ def test_epochs_of_rows_and_of_their_readings():
     assert set(planned.values()) == {15, 60, 300}
     bits = math.log(2)
     some = [trained("semeniuta-short", 0, bits, 1.33 * bits, (1.0,) * epochs) for epochs in (15, 14)]
-    bars = [next(one for one in found_of("ptb-char", own, [row])[0] if "is within" in one.claim) for row in some]
+    bars = [next(one for one in found_of("ptb-char", own, [row])[0] if one.quantity == "test BPC") for row in some]
     assert [bar.holds for bar in bars] == [True, False]  # the second was cut short
 
 
@@ -172,16 +173,18 @@ def test_flipout_against_wd_has_an_interval_over_seeds():
         for seed in range(3)
     ]
     checks, ours, theirs = found_of("ptb-word", paper("ptb-word"), some)
-    untied, tied = (check for check in checks if "below WD on the test text" in check.claim)
+    untied, tied = (check for check in checks if check.id.startswith("test-below-"))
     assert (untied.value, untied.holds, tied.holds) == (pytest.approx(-2.0), True, False)
     assert untied.interval == pytest.approx((-2.0, -2.0))
-    bars = {check.claim: check.holds for check in checks if "at most" in check.claim and "perplexity" in check.claim}
-    assert sorted(bars.values()) == [False, True]
+    bars = {check.id: check.holds for check in checks}
+    assert (bars["test-wd-flipout"], bars["test-wd-flipout-tied"]) == (True, False)
     assert ours["WD + flipout: test perplexity"] == "75 ± 0.58 (3 seeds)"
     assert (theirs["WD + flipout: test perplexity"], theirs["WD (2017), tied: test perplexity"]) == (73.2, "–")
     assert "tokens/s" in str(ours["WD + flipout: seconds an epoch, tokens a second"])
-    one, *_ = claims.told("x is below y", [-1.0, 1.0], lambda value, low, high: high < 0)
-    assert one.claim.endswith("these seeds cannot tell it from 0")
+    one, *_ = claims.over_seeds(
+        "x", "x is below y", "difference", [-1.0, 1.0], lambda value, low, high: high < 0, "table"
+    )
+    assert one.remark == "these seeds cannot tell it from 0"
 
 
 def test_curves_of_large_batches_are_compared_by_epochs():
@@ -190,7 +193,7 @@ def test_curves_of_large_batches_are_compared_by_epochs():
     lower, fewer = (check for check in checks if check.kind == REPORTED)
     assert (lower.value, lower.holds) == (-1.0, True)
     assert (fewer.value, fewer.interval, fewer.holds) == (1.5, None, True)
-    assert fewer.claim.endswith("one seed, so no interval")
+    assert fewer.remark == "one seed, so no interval"
     assert ours["WD + flipout: training perplexity at the end"] == pytest.approx(math.exp(4))
     assert theirs["WD + flipout: training perplexity at the end"] == theirs["WD: test perplexity"] == "–"
 
@@ -220,4 +223,4 @@ def test_a_real_text_where_it_is(tmp_path, real_data):
     assert main([*SMOKE, str(tmp_path / "run"), *short]) == 0
     result = Result.read(tmp_path / "run" / "result.json")
     assert "10,000 kinds of tokens" in result.setting
-    assert not [check for check in result.checks if "the paper: 75.71" in check.claim]  # 700 tokens are no bar
+    assert not [check for check in result.checks if check.quantity == "test perplexity"]  # 700 tokens are no bar

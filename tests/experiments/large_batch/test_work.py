@@ -10,7 +10,7 @@ import torch
 import flipout
 from flipout.errors import InvalidArgument
 from flipout.experiments.evidence.checks import same_loss
-from flipout.experiments.evidence.curves import points
+from flipout.experiments.evidence.curves import measured_iterations
 from flipout.experiments.large_batch import claims
 from flipout.experiments.large_batch.curves import Curve, Curves
 from flipout.experiments.large_batch.work import LargeBatchConfig
@@ -25,7 +25,7 @@ SMALL = BayesTraining(data="digits", hidden=(8,), batch=16, iterations=5)
 
 def curve(scheme: str, seed: int, slowness: float, noise: float = 0.0, iterations: int = 400) -> Curve:
     """A loss that falls as 1 / (1 + t / slowness)."""
-    at = points(iterations)
+    at = measured_iterations(iterations)
     falling = [1 / (1 + t / slowness) + noise * (-1) ** t for t in at]
     return Curve(scheme, seed, at, falling, [0.5] * len(at), falling, falling, falling)
 
@@ -36,10 +36,10 @@ def curves(flipout: float = 10.0, shared: float = 30.0, **others: float) -> Curv
 
 
 def test_looks_are_a_tenth_apart_from_the_start_to_the_end():
-    at = points(1000)
+    at = measured_iterations(1000)
     assert (at[0], at[1], at[-1]) == (0, 1, 1000)
     assert all(after - before <= max(1.0, 0.15 * before) for before, after in pairwise(at))
-    assert points(1) == [0, 1]
+    assert measured_iterations(1) == [0, 1]
 
 
 def test_a_level_is_reached_between_two_looks():
@@ -56,22 +56,22 @@ def test_a_level_is_reached_between_two_looks():
 
 
 def test_three_times_slower_is_found_to_be_three_times_slower():
-    checks, numbers, paper = claims.found(curves(), (0.25, 1.0), {"shared": 1.0, "flipout": 2.0})
-    fewer = [check for check in checks if "fewer iterations" in check.claim]
+    checks, numbers, paper = claims.evaluate(curves(), (0.25, 1.0), {"shared": 1.0, "flipout": 2.0})
+    fewer = [check for check in checks if check.id.startswith("fewer-iterations")]
     assert [check.kind for check in fewer] == [REPORTED] * 4
     for check in fewer:
         assert check.holds
         assert check.value == pytest.approx(3.0, rel=0.03)
         assert check.interval == pytest.approx((3.0, 3.0), rel=0.07)
-    (faster,) = (check for check in checks if "By the clock" in check.claim)
+    (faster,) = (check for check in checks if check.id == "by-the-clock")
     assert faster.value == pytest.approx(1.5, rel=0.03)
     assert numbers["flipout / shared: time of an iteration"] == 2
     assert paper.keys() <= numbers.keys()
 
 
 def test_the_bar_is_on_the_likelihood():
-    checks, *_ = claims.found(curves(shared=20.0), (1.0,), {"shared": 1.0, "flipout": 1.0})
-    likelihood, total = (check for check in checks if "fewer iterations" in check.claim or "2.5 times" in check.claim)
+    checks, *_ = claims.evaluate(curves(shared=20.0), (1.0,), {"shared": 1.0, "flipout": 1.0})
+    likelihood, total = (check for check in checks if check.id.startswith("fewer-iterations"))
     assert likelihood.value == pytest.approx(2.0, rel=0.03)
     assert not likelihood.holds
     assert total.holds
@@ -79,19 +79,19 @@ def test_the_bar_is_on_the_likelihood():
 
 @pytest.mark.parametrize("without", [curves(flipout=3000.0), curves(shared=math.inf)], ids=["never", "from the start"])
 def test_what_has_no_ratio_does_not_hold(without):
-    checks, numbers, _ = claims.found(without, (1.0,), {"shared": 1.0, "flipout": 2.0})
+    checks, numbers, _ = claims.evaluate(without, (1.0,), {"shared": 1.0, "flipout": 2.0})
     for check in checks:
-        if "fewer" in check.claim or "clock" in check.claim:
+        if check.id.startswith(("fewer-iterations", "by-the-clock")):
             assert (check.value, check.interval, check.holds) == (None, None, False)
     assert "none" in numbers.values()
 
 
 def test_local_reparameterisation_is_compared_by_its_own_spread():
     def within(speed: float) -> list[bool]:
-        checks, *_ = claims.found(
+        checks, *_ = claims.evaluate(
             curves(local_reparam=speed), (1.0,), dict.fromkeys(("shared", "flipout", "local_reparam"), 1.0)
         )
-        return [check.holds for check in checks if "within the spread" in check.claim]
+        return [check.holds for check in checks if check.quantity == "difference in standard deviations"]
 
     assert within(10.0) == [True, True]
     assert within(5.0) == [False, False]

@@ -22,14 +22,39 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
 CHECKS = (
-    Check("flipout reaches independent weights at N = 8192", "reported", 1.31, (1.22, 1.4), False),
-    Check("the mean gradient is that of independent weights", "must_hold", 0.0021, (-0.0113, 0.0155), True),
-    Check("flipout is below shared at every batch size", "reported", 1.0, None, True),
-    Check(f"at N = 1 the variances are equal, {WORD}", "must_hold", 2.5, (2.4, 2.6), False),
+    Check(
+        "reaches",
+        "flipout reaches independent weights at N = 8192",
+        "reported",
+        "ratio of variances",
+        1.31,
+        (1.22, 1.4),
+        False,
+    ),
+    Check(
+        "mean",
+        "the mean gradient is that of independent weights",
+        "must_hold",
+        "difference",
+        0.0021,
+        (-0.0113, 0.0155),
+        True,
+    ),
+    Check("below", "flipout is below shared at every batch size", "reported", "ratio", 1.0, None, True),
+    Check("start", f"at N = 1 the variances are equal, {WORD}", "must_hold", "ratio", 2.5, (2.4, 2.6), False),
 )
 
 LAYERS = tuple(
-    Check(f"conv{i}: the slope is −1", "reported", -0.9 - 0.01 * i, (-1.1, -0.9), i != 3, "layers")
+    Check(
+        f"slope/conv{i}",
+        f"conv{i}: the slope is −1",
+        "reported",
+        "slope of flipout",
+        -0.9 - 0.01 * i,
+        (-1.1, -0.9),
+        i != 3,
+        "layers",
+    )
     for i in range(1, 13)
 )
 

@@ -38,8 +38,11 @@ def test_the_numbers_stand_beside_the_papers(page):
 
 def test_a_run_with_nothing_to_show_and_values_that_are_not_finite(tmp_path):
     bare = finished(tmp_path / "bare", measured={}, paper={}, checks=(), figures=())
-    endless = Check("one repeat", "reported", float("inf"), (float("-inf"), float("inf")), True)
-    above, below = (Check("one-sided", "reported", 0.7, ends, True) for ends in ((0.5, None), (None, 0.9)))
+    endless = Check("endless", "one repeat", "reported", "time", float("inf"), (float("-inf"), float("inf")), True)
+    above, below = (
+        Check(name, "one-sided", "reported", "ratio", 0.7, ends, True)
+        for name, ends in (("above", (0.5, None)), ("below", (None, 0.9)))
+    )
     write_page([bare, finished(tmp_path / "endless", checks=(endless, above, below))], tmp_path / "report.html")
     parsed = Parsed(tmp_path / "report.html")
     cells = [cell["text"] for cell in parsed.all("td", inside=parsed.all("tr")[1])]
@@ -88,7 +91,7 @@ def test_what_is_said_of_many_layers_folds(tmp_path):
     numbers, checks = (details for details in parsed.all("details") if details.get("class") == "family")
     assert parsed.all("summary", inside=numbers)[0]["text"] == "slope of flipout 10 numbers"
     assert [head["text"] for head in parsed.all("th", inside=numbers)[3:]] == list(many)
-    assert parsed.all("summary", inside=checks)[0]["text"] == "the slope is −1 11 of 12 hold"
+    assert parsed.all("summary", inside=checks)[0]["text"] == "slope of flipout 11 of 12 hold"
     assert len([row for row in parsed.all("tr", inside=checks) if "data-kind" in row]) == 12
     open_rows = [row for row in parsed.all("tr") if "details" not in [outer["tag"] for outer in row["inside"]]]
     assert len(open_rows) == 2 + 1 + 9 + 1 + 1

@@ -1,6 +1,7 @@
 """Runs of one experiment side by side on the report page."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def cells(parsed: Parsed, section: dict[str, Any]) -> list[list[list[str]]]:
 
 
 def test_settings_that_differ_numbers_and_checks_stand_side_by_side(tmp_path):
-    bare = Check(f"{CHECKS[0].claim}; one seed, so no interval", "reported", 0.9, None, True)
+    bare = replace(CHECKS[0], value=0.9, interval=None, holds=True, remark="one seed, so no interval")
     folders = [
         finished(
             tmp_path / "first",
@@ -62,7 +63,7 @@ def test_settings_that_differ_numbers_and_checks_stand_side_by_side(tmp_path):
     assert checks == [
         ["claim", "kind", *runs],
         [CHECKS[1].claim, "must hold", "✓ holds0.0021−0.0113 to 0.0155", "–"],
-        [CHECKS[0].claim, "reported", "✗ does not hold1.3101.220 to 1.400", "✓ holds0.9"],
+        [CHECKS[0].claim, "reported", "✗ does not hold1.3101.220 to 1.400", "✓ holds0.9one seed, so no interval"],
     ]
     anchors = [article["id"] for article in parsed.all("article")]
     for table in parsed.all("table", inside=section):
@@ -70,16 +71,20 @@ def test_settings_that_differ_numbers_and_checks_stand_side_by_side(tmp_path):
     assert f"#{section['id']}" in [link["href"] for link in parsed.all("a", inside=parsed.all("nav")[0])]
 
 
-def test_remarks_on_a_run_are_no_part_of_a_claim_and_brackets_are(tmp_path):
-    claim = "WD + flipout is below WD (difference in perplexity; the paper: −2.51)"
-    remarks = ("; one seed, so no interval", "; these seeds cannot tell it from 0")
-    folders = [
-        finished(tmp_path / name, "x", checks=(Check(claim + remark, "reported", 0.9, None, True),))
-        for name, remark in zip("ab", remarks, strict=True)
-    ]
+def test_checks_are_matched_by_their_ids_and_a_run_that_words_a_claim_otherwise_says_so(tmp_path):
+    claim = "the slope over N = 1 … 8192 is −1"
+    checks = (
+        Check("slope", claim, "reported", "slope", 0.9, None, True, remark="one seed"),
+        Check("slope", "the slope over N = 1 … 256 is −1", "reported", "slope", 0.9, None, True),
+        Check("slopes", claim, "reported", "slope", 0.8, None, True),
+    )
+    folders = [finished(tmp_path / name, "x", checks=(check,)) for name, check in zip("abc", checks, strict=True)]
     write_page(folders, tmp_path / "report.html")
     parsed, (section,) = compared(tmp_path / "report.html")
-    assert cells(parsed, section)[-1][1:] == [[claim, "reported", "✓ holds0.9", "✓ holds0.9"]]
+    assert cells(parsed, section)[-1][1:] == [
+        [claim, "reported", "✓ holds0.9one seed", "✓ holds0.9the slope over N = 1 … 256 is −1", "–"],
+        [claim, "reported", "–", "–", "✓ holds0.8"],
+    ]
 
 
 def test_commits_of_all_sessions_are_told_apart(tmp_path):
@@ -118,4 +123,4 @@ def test_folders_of_one_name_are_told_apart_by_where_they_are(several):
     assert head == ["setting", "results/variance-fc, quick", "runs/variance-fc, quick", "long, quick"]
     assert [row[0] for row in cells(parsed, section)[0][1:]] == ["seed", "draws", "pretraining.hidden"]
     summaries = [summary["text"] for summary in parsed.all("summary", inside=section)]
-    assert summaries == ["γ 12 numbers", "the slope is −1 12 checks"]
+    assert summaries == ["γ 12 numbers", "slope of flipout 12 checks"]

@@ -42,7 +42,7 @@ def test_the_page_is_well_formed_and_stands_alone(which, request):
 
 def test_everything_is_escaped(tmp_path):
     evil = '<script>alert("1")</script>&amp;'
-    check = Check(evil, "must_hold", 1.0, None, False)
+    check = Check("evil", evil, "must_hold", evil, 1.0, None, False, evil, evil)
     texts = dict.fromkeys(("preset", "title", "claim", "setting"), evil)
     figures = (Figure("variance", f'" onload="x {evil}'),)
     changes = {"measured": {evil: evil}, "paper": {evil: evil}, "checks": (check,), "figures": figures}

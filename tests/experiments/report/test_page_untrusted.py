@@ -122,6 +122,9 @@ def test_no_value_of_a_file_adds_an_element_or_an_attribute(clean, tmp_path, nam
         (("checks", 0, "claim"), 3, r"checks\[0\]\.claim: 3 \(int\) found; expected a string"),
         (("checks", 0, "figure"), ["x"], r"checks\[0\]\.figure: \['x'\] \(list\) found; expected a string or null"),
         (("checks", 0), {"claim": "x"}, r"checks\[0\]\.kind: not there"),
+        (("checks", 0, "id"), REFRESH, r"checks\[0\]: id .* expected words without blanks"),
+        (("checks", 0, "id"), 7, r"checks\[0\]\.id: 7 \(int\) found; expected a string"),
+        (("checks", 0, "quantity"), None, r"checks\[0\]\.quantity: None \(NoneType\) found; expected a string"),
         (("checks",), {}, r"checks: \{\} \(dict\) found; expected a list, each an object"),
         (("measured", "steps"), [3], r"measured\['steps'\]: \[3\] \(list\) found; expected a finite number or"),
         (("measured", "steps"), False, r"measured\['steps'\]: False \(bool\) found"),
@@ -173,7 +176,7 @@ def test_settings_that_a_rule_cannot_read_are_refused(clean, tmp_path):
     file = clean[0] / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "shown": 3}))
     result = json.loads((clean[0] / "result.json").read_text())
-    del result["checks"][0]["figure"]  # as older files: the settings of the run decide
+    del result["checks"][0]["id"]  # as in older files: the settings of the run decide which figure shows it
     (clean[0] / "result.json").write_text(json.dumps(result))
     with pytest.raises(DataError, match=r"config\.json.*shown: 3 \(int\) found; expected a list"):
         write_page(clean, tmp_path / "report.html")

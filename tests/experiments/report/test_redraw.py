@@ -33,7 +33,7 @@ def test_lost_figures_come_back_and_nothing_else_changes(folder):
 def test_old_figures_are_replaced_and_the_list_of_the_result_is_kept_right(folder):
     before = content(folder)
     held = json.loads((folder / "result.json").read_text())
-    del held["checks"][0]["figure"]  # as older results are: not for a drawing to change
+    del held["checks"][0]["id"]  # as older results are: not for a drawing to change
     held["figures"] = [{"name": "older", "caption": "gone"}]
     (folder / "result.json").write_text(json.dumps(held))
     (folder / "figures" / "curve.svg").write_text("old")

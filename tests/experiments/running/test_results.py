@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from flipout.errors import DataError
-from flipout.experiments.running.results import MUST_HOLD, REPORTED, Check, Figure, Result, seen_in, to_json
+from flipout.errors import DataError, InvalidArgument
+from flipout.experiments.running.results import MUST_HOLD, REPORTED, Check, Figure, Result, to_json
 
-HOLDS = Check("α ≫ β", REPORTED, 12.5, (10.0, 15.0), True)
-BROKEN = Check("shared = flipout at N = 1", MUST_HOLD, 2.0, None, False)
+HOLDS = Check("orders/fc1", "α ≫ β", REPORTED, "smaller ratio", 12.5, (10.0, 15.0), True)
+BROKEN = Check("start", "shared = flipout at N = 1", MUST_HOLD, "ratio", 2.0, None, False)
 RESULT = Result(
     experiment="toy",
     preset="smoke",
@@ -20,7 +20,7 @@ RESULT = Result(
     setting="digits; 64–10",
     measured={"slope": -0.98, "steps": 7, "data": "digits"},
     paper={"slope": "≈ −1"},
-    checks=(HOLDS, BROKEN, replace(HOLDS, holds=False)),
+    checks=(HOLDS, BROKEN, replace(HOLDS, id="orders/fc2", holds=False, remark="one seed")),
     figures=(Figure("curve", "β against N"),),
 )
 
@@ -37,40 +37,36 @@ def test_the_file_has_what_readers_ask_for(tmp_path):
     assert {"experiment", "preset", "measured", "paper", "checks"} <= held.keys()
     assert [check["kind"] for check in held["checks"]] == ["reported", "must_hold", "reported"]
     assert held["checks"][0] == {
+        "id": "orders/fc1",
         "claim": "α ≫ β",
         "kind": "reported",
+        "quantity": "smaller ratio",
         "value": 12.5,
         "interval": [10.0, 15.0],
         "holds": True,
         "figure": None,
+        "remark": "",
     }
 
 
-def test_checks_say_which_figure_they_are_seen_in_and_older_files_do_not(tmp_path):
-    seen = replace(RESULT, checks=(replace(HOLDS, figure="curve"), BROKEN))
-    seen.write(tmp_path / "result.json")
+def test_checks_say_which_figure_shows_them(tmp_path):
+    replace(RESULT, checks=(replace(HOLDS, figure="curve"), BROKEN)).write(tmp_path / "result.json")
     assert [check.figure for check in Result.read(tmp_path / "result.json").checks] == ["curve", None]
-    held = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
-    for check in held["checks"]:
-        del check["figure"]
-    (tmp_path / "result.json").write_text(json.dumps(held), encoding="utf-8")
-    assert Result.read(tmp_path / "result.json") == replace(RESULT, checks=(HOLDS, BROKEN))
 
 
-def test_checks_are_led_to_a_figure_by_their_claim_where_it_is_there_and_they_do_not_say():
-    said = replace(BROKEN, figure="another")
-    result = replace(RESULT, checks=(HOLDS, BROKEN, said))
-    for rule, expected in (
-        (seen_in(curve="^α"), ["curve", None, "another"]),
-        (seen_in(none="α", curve="="), [None, "curve", "another"]),
-        (seen_in(), [None, None, "another"]),
-        (lambda claim, settings: settings["shown"].get(claim), [None, "curve", "another"]),
-    ):
-        linked = result.linked(rule, {"shown": {BROKEN.claim: "curve"}})
-        assert [check.figure for check in linked.checks] == expected
-        assert replace(linked, checks=tuple(replace(check, figure=None) for check in linked.checks)) == replace(
-            result, checks=(HOLDS, BROKEN, BROKEN)
-        )
+def test_ids_are_words_and_each_names_one_check():
+    assert (HOLDS.family, BROKEN.family) == ("orders", "")
+    assert replace(HOLDS, id="orders/fc/fc1").family == "orders/fc"
+    for wrong in ("", "two words", "/orders", "orders/", "a//b", "a\n"):
+        with pytest.raises(InvalidArgument, match="expected words without blanks"):
+            replace(HOLDS, id=wrong)
+    with pytest.raises(InvalidArgument, match="check 'start' is named twice"):
+        replace(RESULT, checks=(BROKEN, replace(HOLDS, id="start")))
+
+
+def test_a_remark_follows_the_claim():
+    assert replace(HOLDS, remark="one seed").statement == "α ≫ β; one seed"
+    assert HOLDS.statement == "α ≫ β"
 
 
 @pytest.mark.parametrize(

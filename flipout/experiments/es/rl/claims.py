@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from ...evidence.checks import within_spread
 from ...evidence.statistics import interval
+from ...running.names import slug
 from ...running.results import REPORTED, Check, Number
+
+FIGURE = "returns"
 
 
 @dataclass(frozen=True)
@@ -29,27 +32,33 @@ class Returns:
 
 
 def learned(curves: Sequence[Returns], method: str, bar: float) -> Check:
-    """By every seed: the value is the lowest, with the interval over its episodes."""
+    """Every seed reaches the bar. The value is the lowest mean return, with the interval over its episodes."""
     worst = min(of_method(curves, method), key=lambda curve: curve.at_the_end)
     value, _, low, high = interval(worst.final)
     claim = f"{method}: at the end the mean return of {len(worst.final)} episodes is at least {bar:g} for every seed"
-    return Check(f"{claim} (the lowest)", REPORTED, value, (low, high), value >= bar)
+    name, quantity = slug(f"learned {method}"), "lowest mean return"
+    return Check(name, f"{claim} (the lowest)", REPORTED, quantity, value, (low, high), value >= bar, FIGURE)
 
 
 def no_loss(curves: Sequence[Returns]) -> list[Check]:
-    own, ideal = of_method(curves, "FlipES"), of_method(curves, "IdealES")
+    """FlipES learns as well as IdealES."""
+    flip, ideal = of_method(curves, "FlipES"), of_method(curves, "IdealES")
     return [
         within_spread(
+            "mean-return",
             "The mean return of FlipES over all generations",
             "IdealES",
-            [curve.over_all for curve in own],
+            [curve.over_all for curve in flip],
             [curve.over_all for curve in ideal],
+            FIGURE,
         ),
         within_spread(
+            "end-return",
             "At the end the mean return of FlipES",
             "IdealES",
-            [curve.at_the_end for curve in own],
+            [curve.at_the_end for curve in flip],
             [curve.at_the_end for curve in ideal],
+            FIGURE,
         ),
     ]
 

@@ -1,7 +1,6 @@
 """The experiment on policies."""
 
 from ...running.experiment import Experiment
-from ...running.results import seen_in
 from .work import RlConfig, draw, work
 
 ES_RL = Experiment(
@@ -26,5 +25,4 @@ ES_RL = Experiment(
     costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 to 1.5 hours on two cores"},
     work=work,
     draw=draw,
-    seen=seen_in(returns="(?i)at the end the mean return|^The mean return"),
 )

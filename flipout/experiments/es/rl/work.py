@@ -18,7 +18,7 @@ from ...training.supervised import own_randomness
 from .. import claims
 from ..estimates import Gathered, gathered, mean_direction, of_strategy
 from ..training import SCHEMES
-from .claims import Returns, learned, no_loss, numbers
+from .claims import FIGURE, Returns, learned, no_loss, numbers
 from .figures import returns_figure
 
 
@@ -43,8 +43,8 @@ class RlConfig(Config):
 
     def __post_init__(self) -> None:
         check_least(self, seeds=2, evaluated=2, draws=10, generations=1, workers=0)
-        if set(self.methods) != {"FlipES", "IdealES"}:
-            raise InvalidArgument(f"methods={self.methods}: the claims compare FlipES and IdealES: give both.")
+        if sorted(self.methods) != ["FlipES", "IdealES"]:
+            raise InvalidArgument(f"methods={self.methods}: the claims compare FlipES and IdealES; give both, once.")
 
     @property
     def trained(self) -> list[tuple[int, str]]:
@@ -58,14 +58,14 @@ def work(config: RlConfig, run: Run) -> Outcome:
         for seed, method in run.progress.track(config.trained, "train")
     ]
     checks = [*(learned(curves, m, config.bar) for m in config.methods), *no_loss(curves)]
-    theory = claims.one_expectation(found, " of the policy")
+    theory = claims.same_gradient(found, " of the policy")
     return Outcome(_setting(config), numbers(curves), {}, (theory, *checks))
 
 
 def draw(config: RlConfig, run: Run) -> None:
     curves = [Returns(**run.held(f"{method}.{seed}")) for seed, method in config.trained]
     run.draw(
-        "returns",
+        FIGURE,
         "The mean return of a population, generation by generation: the mean over the seeds, and bands from the "
         f"lowest to the highest. Dots: {config.evaluated} episodes at the mean weights at the end, for each seed.",
         returns_figure(curves, config.bar),

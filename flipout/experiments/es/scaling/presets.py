@@ -1,7 +1,6 @@
 """The experiment on the time of an update."""
 
 from ...running.experiment import Experiment
-from ...running.results import seen_in
 from ..training import EsTraining
 from .times import ScalingConfig
 from .work import draw, work
@@ -42,5 +41,4 @@ ES_SCALING = Experiment(
     },
     work=work,
     draw=draw,
-    seen=seen_in(scaling="^The device replaces|^On the device FlipES is faster|the time of a core grows more"),
 )

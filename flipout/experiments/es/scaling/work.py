@@ -28,7 +28,7 @@ def work(config: ScalingConfig, run: Run) -> Outcome:
 def draw(config: ScalingConfig, run: Run) -> None:
     cores = run.held("cores")["seconds"]
     run.draw(
-        "scaling",
+        claims.FIGURE,
         "Seconds for an update of 5,000 samples. Solid: here; dotted: the paper's GPU and its 40 cores.",
         times_figure({name: Times(**run.held(_on_device(name)), core=cores[name]) for name in config.sizes}),
     )
