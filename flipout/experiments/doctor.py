@@ -15,7 +15,7 @@ from .data import checksums, files
 from .running.environment import commit
 
 EXTRAS = {
-    "experiments": ("matplotlib", "rich", "tyro", "pooch", "safetensors", "scikit-learn", "scipy"),
+    "experiments": ("matplotlib", "rich", "tyro", "pooch", "safetensors", "scikit-learn", "scipy", "msgspec"),
     "tensorboard": ("tensorboard",),
     "es": ("safetensors",),
     "ray": ("ray",),

@@ -2,10 +2,10 @@
 
 import ast
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from flipout import experiments
 from flipout.experiments.report.page import write_page

@@ -93,7 +93,7 @@ def test_smoke_runs_leaves_its_files_and_is_reported(name, tmp_path, capsys):
     assert held["setting"]
     assert {check["kind"] for check in held["checks"]} == {MUST_HOLD, REPORTED}
     for check in held["checks"]:
-        assert check.keys() == {*Check.__dataclass_fields__}
+        assert check.keys() == {*Check.__struct_fields__}
         assert check["interval"] is None or len(check["interval"]) == 2
     assert len({check["id"] for check in held["checks"]}) == len(held["checks"])
     assert all(check["quantity"] for check in held["checks"])

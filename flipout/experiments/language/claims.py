@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from ..evidence.checks import ratio_check, same_loss
 from ..evidence.curves import reached

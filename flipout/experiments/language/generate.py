@@ -1,7 +1,6 @@
 """Text from the language models of a run: at the mean weights, and under draws of their noise."""
 
 import copy
-import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from flipout.errors import DataError, InvalidArgument
 from .. import data
 from ..registry import EXPERIMENTS
 from ..running.experiment import check_least, settled
+from ..running.reader import Settings, convert, load
 from ..running.runs import CONFIG
 from .models import RegularizedModel
 from .work import LanguageConfig, Table
@@ -116,14 +116,15 @@ def _prompt(vocabulary: tuple[str, ...], prompt: str, by_word: bool) -> list[int
 def _opened(folder: Path) -> tuple[Table, LanguageConfig, list[str]]:
     """The table and the settings of a run, and the command that started it, without its settings and folder."""
     try:
-        held = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        experiment = EXPERIMENTS[held["experiment"]]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        config = load(folder / CONFIG)
+        settings = convert(config, Settings)
+        experiment = EXPERIMENTS[settings.experiment]
+    except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{folder} is not the folder of a run ({type(error).__name__}: {error}). Give one of flipout run."
         ) from error
-    table, preset = getattr(experiment.work, "__self__", None), experiment.config(held["preset"])
+    table, preset = getattr(experiment.work, "__self__", None), experiment.config(settings.preset)
     if not isinstance(table, Table) or not isinstance(preset, LanguageConfig):
         raise DataError(f"{folder} is a run of {experiment.name}, which has no language models to write with.")
-    started = ["flipout", "run", experiment.name, "--preset", held["preset"]]
-    return table, settled(preset, held), started
+    started = ["flipout", "run", experiment.name, "--preset", settings.preset]
+    return table, settled(preset, config), started

@@ -3,29 +3,21 @@
 import math
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from flipout.errors import DataError, InvalidArgument
+from flipout.errors import DataError
 
-from ..running.checked import Mismatch, checked, load
+from ..running.reader import Environment, Session, Settings, convert, load
 from ..running.results import Check, Result
+from ..running.runs import CONFIG, ENVIRONMENT, RESULT
 from .values import theory_first
 
-
-@dataclass(frozen=True)
-class Session:
-    started: datetime
-    seconds: float
-    commit: str | None
-    finished: bool = True  # older files do not say
-
-    def __post_init__(self) -> None:
-        if self.seconds < 0:
-            raise InvalidArgument(f"seconds: {self.seconds} found; expected a number ≥ 0")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -92,62 +84,33 @@ def _read(folder: Path, taken: set[str]) -> Finished:
     if not folder.is_dir():
         wrong = "is a file, and a run is a folder" if folder.exists() else "does not exist"
         raise DataError(f"{folder} {wrong}. {finished}")
-    if not (folder / "config.json").is_file():
-        raise DataError(f"{folder} is not a run: there is no config.json in it. {finished}")
-    config = _object(folder / "config.json")
-    name = config.get("experiment", "NAME")
-    if not (folder / "result.json").is_file():
+    if not (folder / CONFIG).is_file():
+        raise DataError(f"{folder} is not a run: there is no {CONFIG} in it. {finished}")
+    config, settings = _record(folder / CONFIG, partial(convert, kind=Settings), "is not the file that a run writes")
+    if not (folder / RESULT).is_file():
         raise DataError(
-            f"{folder} is unfinished: there is no result.json in it. Finish it with the command that started it and "
-            f"--resume (`flipout run {name} ... --resume`), or leave it out of the report."
+            f"{folder} is unfinished: there is no {RESULT} in it. Finish it with the command that started it and "
+            f"--resume (`flipout run {settings.experiment} ... --resume`), or leave it out of the report."
         )
-    result, environment = _result(folder, config), _object(folder / "environment.json")
-    try:
-        sessions = _sessions(environment)
-    except Mismatch as error:
-        raise DataError(
-            f"{folder / 'environment.json'} does not say what the run cost ({error}). Expected a device, and sessions "
-            f"with started and seconds. Run it again: `flipout run {name} ...`."
-        ) from error
+    result = Result.read(folder / RESULT, settings.shown or ())
+    facts, environment = _record(folder / ENVIRONMENT, Environment.of, "does not say what the run cost")
     images = tuple(_image(folder, f"{figure.name}.svg") for figure in result.figures)
-    facts = {key: value for key, value in environment.items() if key != "sessions"}
-    return Finished(folder.resolve(), "", _anchor(result.experiment, taken), result, config, facts, sessions, images)
-
-
-def _result(folder: Path, config: Mapping[str, Any]) -> Result:
-    try:
-        shown = checked(config.get("shown"), tuple[str, ...] | None, "shown")
-    except Mismatch as error:
-        raise _not_written(folder / "config.json", error) from error
-    return Result.read(folder / "result.json", shown or ())
-
-
-def _sessions(environment: Mapping[str, Any]) -> tuple[Session, ...]:
-    """Those of a run; one that does not name its commit has that of the environment."""
-    for field, kind in (("device", str), ("commit", str | None)):
-        checked(environment.get(field), kind, field)
-    listed = checked(environment.get("sessions"), tuple[Mapping[str, Any], ...], "sessions")
-    if not listed:
-        raise Mismatch("sessions: none; expected at least one")
-    full = [{"commit": environment.get("commit"), **one} for one in listed]
-    return checked(full, tuple[Session, ...], "sessions")
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        held = load(path)
-        if not isinstance(held, dict):
-            raise Mismatch(f"a JSON object was expected, and this is a {type(held).__name__}")
-        return held
-    except (OSError, ValueError) as error:
-        raise _not_written(path, error) from error
-
-
-def _not_written(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{path} is not the file that a run writes ({type(error).__name__}: {error}). Give the folder of a finished "
-        "run, as `flipout run NAME` leaves it."
+    facts = {key: value for key, value in facts.items() if key != "sessions"}
+    return Finished(
+        folder.resolve(), "", _anchor(result.experiment, taken), result, config, facts, environment.sessions, images
     )
+
+
+def _record(path: Path, record_of: Callable[[Any], T], wrong: str) -> tuple[dict[str, Any], T]:
+    """Return the whole content of a file, and the part of it that the report needs as a record."""
+    try:
+        content = load(path)
+        return content, record_of(content)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} {wrong} ({type(error).__name__}: {error}). Give the folder of a finished run, as "
+            "`flipout run NAME` leaves it."
+        ) from error
 
 
 def _image(folder: Path, name: str) -> str:

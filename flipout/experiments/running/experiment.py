@@ -1,9 +1,11 @@
 """An experiment: a claim of the paper, settings at three prices, and the work."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+
+from msgspec.structs import replace
 
 from flipout.errors import InvalidArgument
 

@@ -3,24 +3,28 @@
 import json
 import math
 import re
+import sys
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
 
 from flipout.errors import DataError, InvalidArgument
 
 from .atomic import write_atomically
-from .checked import checked, load
 from .legacy import with_ids
+from .reader import convert, load
 
-Number = float | int | str
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Number = Finite | Whole | str
 Kind = Literal["must_hold", "reported"]
 MUST_HOLD, REPORTED = "must_hold", "reported"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True, forbid_unknown_fields=True):
     """A claim as a testable statement. A claim that must hold is theory: its failure is a bug.
 
     Programs use `id`, `figure` and `quantity`. The sentences `claim` and `remark` are for readers alone.
@@ -30,8 +34,8 @@ class Check:
     claim: str
     kind: Kind
     quantity: str  # what the value is: "slope of flipout"
-    value: float | None  # None: not finite
-    interval: tuple[float | None, float | None] | None  # None at an end: open
+    value: Finite | None  # None: not finite
+    interval: tuple[Finite | None, Finite | None] | None  # None at an end: open
     holds: bool
     figure: str | None = None  # the name of the figure that shows it
     remark: str = ""  # what is special about this run: "one seed, so no interval"
@@ -51,8 +55,7 @@ class Check:
         return f"{self.claim}; {self.remark}" if self.remark else self.claim
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Struct, frozen=True, forbid_unknown_fields=True):
     """A figure of a run, in two files of its folder: figures/<name>.svg and .png."""
 
     name: str
@@ -65,8 +68,7 @@ class Figure:
             )
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True, forbid_unknown_fields=True):
     """What a run found. `measured` and `paper` have the same keys wherever the paper has a number too.
 
     A key is "quantity", or "subject: quantity" for one of many layers, rows or methods.
@@ -93,7 +95,7 @@ class Result:
 
     def write(self, path: Path) -> None:
         """Write the result as JSON."""
-        write_atomically(path, to_json(asdict(self)))
+        write_atomically(path, to_json(msgspec.to_builtins(self)))
 
     @classmethod
     def read(cls, path: Path, shown: Collection[str] = ()) -> "Result":
@@ -108,7 +110,7 @@ class Result:
             DataError: A field is missing, unknown, or not of its type. The message names it.
         """
         try:
-            return checked(with_ids(load(path), shown), cls)
+            return convert(with_ids(load(path), shown), cls)
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{path} is not the result of a run ({type(error).__name__}: {error}). Give the folder of a finished "

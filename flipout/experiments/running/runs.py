@@ -29,6 +29,7 @@ from ..extras import import_extra
 from .atomic import write_atomically
 from .environment import environment
 from .progress import Progress
+from .reader import load_lines
 from .results import Figure, Result, finite, to_json
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.json", "environment.json", "metrics.jsonl", "result.json"
@@ -167,8 +168,9 @@ class Run:
         write_atomically(path, to_json(held))
 
     def _lines(self) -> list[dict[str, Any]]:
-        text = self.there(self.folder / METRICS).read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        path = self.there(self.folder / METRICS)
+        with _whole(path):
+            return load_lines(path)
 
     def _load(self, path: Path) -> dict[str, Tensor]:
         with _whole(path):

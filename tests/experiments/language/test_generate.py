@@ -92,7 +92,7 @@ def test_a_row_whose_weights_were_left_behind_is_trained_in_another_folder(folde
 def test_other_folders_are_refused(tmp_path, capsys):
     assert main(["generate", str(tmp_path), "--row", "flipout"]) == 2
     assert f"{tmp_path} is not the folder of a run" in capsys.readouterr().err
-    (tmp_path / "config.json").write_text('{"experiment": "variance-multigpu", "preset": "smoke"}')
+    (tmp_path / "config.json").write_text('{"experiment": "variance-multigpu", "preset": "smoke", "seed": 0}')
     assert main(["generate", str(tmp_path), "--row", "flipout"]) == 2
     assert "a run of variance-multigpu, which has no language models" in capsys.readouterr().err
 

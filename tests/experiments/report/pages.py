@@ -3,10 +3,11 @@
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from flipout.experiments.running.results import Check, Figure, Result
 

@@ -1,7 +1,8 @@
 """A run on the report page: its numbers, checks and figures, and the ways between them."""
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from flipout.experiments.report.page import write_page
 from flipout.experiments.running.results import Check

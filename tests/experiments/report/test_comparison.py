@@ -1,9 +1,10 @@
 """Runs of one experiment side by side on the report page."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from flipout.experiments.report.page import write_page
 from flipout.experiments.running.results import Check

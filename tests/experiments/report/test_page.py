@@ -72,7 +72,7 @@ def a_file(folder: Path) -> None:
         (no_folder, "", "does not exist. Give the folder of a finished run"),
         (a_file, "", "is a file"),
         (lambda f: (f / "config.json").unlink(), "", "is not a run"),
-        (lambda f: (f / "config.json").write_text("[]"), "config.json", "a JSON object was expected"),
+        (lambda f: (f / "config.json").write_text("[]"), "config.json", "expected `object`, got `array`"),
         (lambda f: (f / "result.json").unlink(), "", "unfinished.*`flipout run variance-fc ... --resume`"),
         (lambda f: (f / "result.json").write_text('{"experiment"'), "result.json", "not the result of a run"),
         (lambda f: (f / "environment.json").unlink(), "environment.json", "FileNotFoundError"),

@@ -2,10 +2,10 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from flipout.errors import DataError, InvalidArgument
 from flipout.experiments.running.results import MUST_HOLD, REPORTED, Check, Figure, Result, to_json
