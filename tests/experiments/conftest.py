@@ -8,8 +8,9 @@ import pytest
 
 from flipout.experiments.data import files
 from flipout.experiments.report.page import write_page
+from flipout.experiments.running.folder import open_run
 from flipout.experiments.running.progress import Progress
-from flipout.experiments.running.runs import Run, opened
+from flipout.experiments.running.runs import Run
 from tests.experiments.report.pages import CHECKS, LAYERS, finished, seen_in
 
 REAL = Path(os.environ.get(files.VARIABLE) or Path(__file__).parents[3] / "shared" / "data")
@@ -36,7 +37,7 @@ def real_data(monkeypatch) -> Path:
 
 @pytest.fixture
 def run(tmp_path) -> Iterator[Run]:
-    with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as one:
+    with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as one:
         yield one
 
 

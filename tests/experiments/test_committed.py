@@ -97,7 +97,7 @@ def test_figures_whose_data_is_not_held_are_refused_and_kept(name, tmp_path, cap
     assert main(["report", str(folder), "--out", str(tmp_path / "report.html"), "--redraw"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"flipout report: {folder / 'pieces' / NOT_HELD[name]} is not there")
-    assert "cannot be drawn anew" in said
+    assert "cannot be drawn again" in said
     assert content(folder) == content(RESULTS / name)
     assert not (tmp_path / "report.html").exists()
 

@@ -62,7 +62,7 @@ def work(config: ToyConfig, run: Run) -> Outcome:
 
 
 def draw(config: ToyConfig, run: Run) -> None:
-    run.draw("curve", "β against N", Drawn([run.held(f"measure/{i}")["mean"] for i in range(config.size)]))
+    run.draw("curve", "β against N", Drawn([run.read_piece(f"measure/{i}")["mean"] for i in range(config.size)]))
 
 
 def _train(run: Run) -> dict[str, torch.Tensor]:

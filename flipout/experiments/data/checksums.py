@@ -1,6 +1,6 @@
 """The files of each data set, their checksums, and where they are published.
 
-The checksums are of files as they lie, so that a bad one is refused before it is decompressed.
+Each form of a file, plain or compressed, has its own checksum: a bad file is refused before it is decompressed.
 """
 
 import io
@@ -47,7 +47,7 @@ SHA256 = {
 
 @dataclass(frozen=True)
 class Origin:
-    """Something that can be downloaded."""
+    """A file that can be downloaded."""
 
     url: str
     sha256: str
@@ -55,19 +55,24 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class File:
-    name: str  # folder/name without the suffix of a compression
-    forms: Mapping[str, str]  # suffix → sha256; the first form is the one that a download leaves
+    """One file of a data set, plain or compressed."""
+
+    name: str  # folder/name, without the suffix of a compression
+    forms: Mapping[str, str]  # suffix → sha256; a download leaves the first form
     origin: Origin
-    extract: Callable[[bytes], bytes] = bytes  # what the origin gives → the first form
+    extract: Callable[[bytes], bytes] = bytes  # from the downloaded bytes to the first form
 
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
+    """A data set and its files."""
+
     title: str
     files: tuple[File, ...]
 
 
 def member(name: str, archive: bytes) -> bytes:
+    """Return one file of a tar archive."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         found = opened.extractfile(name)
         if found is None:
@@ -76,7 +81,7 @@ def member(name: str, archive: bytes) -> bytes:
 
 
 def spelled(words: bytes) -> bytes:
-    """The character file of a word file: outer blanks off, a blank as `_`, and a blank after every character."""
+    """Turn a file of words into one of characters: blanks become `_`, and a blank follows every character."""
     lines = (line.strip(b" ").replace(b" ", b"_") + b"\n" for line in words.splitlines())
     return b"".join(bytes((character, 0x20)) for line in lines for character in line)
 

@@ -1,7 +1,7 @@
 """Where the files of a data set are found: the folder in FLIPOUT_DATA, then the user's cache, then a download.
 
-The checksum of a file is verified before anything in it is decompressed or parsed, and a bad file is an error: another
-place is never tried in its stead.
+The checksum of a file is verified before anything in it is decompressed or parsed. A bad file is an error: no other
+place is tried instead.
 """
 
 import gzip
@@ -25,34 +25,37 @@ DECOMPRESS = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
 
 @dataclass(frozen=True, eq=False)
 class Contents:
+    """The files of a data set, and where they came from."""
+
     files: tuple[bytes, ...]  # decompressed, in the order of the data set
     source: str
 
 
 def resolve(data_set: DataSet) -> Contents:
+    """Return the files of a data set, downloaded if this machine does not have them."""
     return local(data_set) or download(data_set)
 
 
 def local(data_set: DataSet) -> Contents | None:
-    """What this machine has, or None. A named folder that holds some files of the data set has to hold them all."""
+    """Return the files if this machine has them. A named folder with some files of the data set must have them all."""
     folder = named_folder()
-    if folder is not None and any(held(folder, file) for file in data_set.files):
+    if folder is not None and any(find(folder, file) for file in data_set.files):
         fix = f"copy the published file there again, or unset {VARIABLE} to download it."
         return Contents(
             read_all(folder, data_set, fix), f"{data_set.title}: the folder in {VARIABLE}, checksums verified"
         )
     cache = user_cache()
-    if all(held(cache, file) for file in data_set.files):
+    if all(find(cache, file) for file in data_set.files):
         return Contents(read_cache(cache, data_set), f"{data_set.title}: the user's cache, checksums verified")
     return None
 
 
 def download(data_set: DataSet) -> Contents:
-    """Fetch what the cache lacks. A file appears there whole and verified, or not at all."""
+    """Download the files that the cache lacks. A file appears there whole and verified, or not at all."""
     cache = user_cache()
     import pooch
 
-    missing = [file for file in data_set.files if not held(cache, file)]
+    missing = [file for file in data_set.files if not find(cache, file)]
     origins = list(dict.fromkeys(file.origin for file in missing))
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -63,7 +66,7 @@ def download(data_set: DataSet) -> Contents:
                 for file in (file for file in missing if file.origin == origin):
                     store(cache, file, file.extract(fetched), Path(scratch))
     except (OSError, ValueError, tarfile.TarError) as error:
-        names = ", ".join(file.name for file in missing if not held(cache, file))
+        names = ", ".join(file.name for file in missing if not find(cache, file))
         raise DataError(
             f"{data_set.title} is not on this machine and could not be downloaded ({error}). "
             f"Still missing: {names}. Try again with a network, or put the files in a folder and set {VARIABLE} to it"
@@ -76,11 +79,11 @@ def download(data_set: DataSet) -> Contents:
 def store(cache: Path, file: File, content: bytes, scratch: Path) -> None:
     suffix, expected = next(iter(file.forms.items()))
     target = cache / (file.name + suffix)
-    verify(target, content, expected, f"{file.origin.url} gave something else than was published; nothing was kept.")
+    verify(target, content, expected, f"{file.origin.url} did not give the published file; nothing was kept.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    whole = scratch / "whole"
-    whole.write_bytes(content)
-    os.replace(whole, target)
+    complete = scratch / "complete"
+    complete.write_bytes(content)
+    os.replace(complete, target)
 
 
 def read_cache(cache: Path, data_set: DataSet) -> tuple[bytes, ...]:
@@ -93,7 +96,7 @@ def read_all(folder: Path, data_set: DataSet, fix: str) -> tuple[bytes, ...]:
 
 
 def read(folder: Path, file: File, fix: str) -> bytes:
-    path = held(folder, file)
+    path = find(folder, file)
     if path is None:
         forms = " or ".join(f"{file.name}{form} (sha256 {expected})" for form, expected in file.forms.items())
         raise DataError(
@@ -116,8 +119,8 @@ def verify(path: Path, raw: bytes, expected: str, fix: str) -> None:
         )
 
 
-def held(folder: Path, file: File) -> Path | None:
-    """The first form of a file that a folder has."""
+def find(folder: Path, file: File) -> Path | None:
+    """Return the first form of a file that a folder has, or None."""
     paths = (folder / (file.name + suffix) for suffix in file.forms)
     return next((path for path in paths if path.exists()), None)
 

@@ -1,6 +1,6 @@
-"""The data sets of the experiments. Each says in `source` which data is in use: real, or an embedded default.
+"""The data sets of the experiments. `source` says which data is in use: the published data, or an embedded default.
 
-Images are uint8, from 0 to 255, of shape (examples, channels, height, width); labels are int64. Texts are int64 indices
+Images are uint8 from 0 to 255, of shape (examples, channels, height, width); labels are int64. Texts are int64 indices
 into a vocabulary that is sorted from the most to the least frequent token of the training text.
 """
 
@@ -21,13 +21,13 @@ from .files import Contents
 
 DIGITS = tuple("0123456789")
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-DIGITS_TRAIN = 1437  # of 1,797 in the order of scikit-learn
-RARE = 3  # a token of the embedded text that its training part has less often than this is <unk>
+DIGITS_TRAIN = 1437  # of 1,797, in the order of scikit-learn
+RARE = 3  # a token that the embedded training text has less often is <unk>
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """x (N, C, H, W) uint8, y (N,) int64; `source` says which data it is."""
+    """A data set of images: x (N, C, H, W) uint8, y (N,) int64. `source` says which data it is."""
 
     x_train: Tensor
     y_train: Tensor
@@ -39,7 +39,7 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """Tokens (length,) int64, indices into `vocabulary`; `source` says which data it is."""
+    """A text: tokens (length,) int64, indices into `vocabulary`. `source` says which data it is."""
 
     train: Tensor
     valid: Tensor
@@ -49,7 +49,24 @@ class Text:
 
 
 def images(name: str, *, embedded: bool = False) -> Images:
-    """`mnist`, `cifar10` or `digits`. With `embedded` nothing is downloaded: digits stand in for what is not here."""
+    """Load a data set of images.
+
+    Args:
+        name: `mnist`, `cifar10` or `digits`.
+        embedded: Download nothing. If the files are not on this machine, use `digits` instead.
+
+    Returns:
+        The images, whose `source` says which data was found.
+
+    Raises:
+        InvalidArgument: There is no data set of this name.
+        DataError: A file is broken, or could not be downloaded.
+
+    Example:
+        >>> from flipout.experiments import data
+        >>> images = data.images("digits")
+        >>> x = data.standardised(images.x_train)
+    """
     if name == "digits":
         return digits()
     known = {"mnist": (checksums.MNIST, _mnist), "cifar10": (checksums.CIFAR10, _cifar10)}
@@ -64,7 +81,24 @@ def images(name: str, *, embedded: bool = False) -> Images:
 
 
 def text(name: str, *, embedded: bool = False) -> Text:
-    """`ptb_words`, `ptb_characters`, `embedded_words` or `embedded_characters`; `embedded` as for `images`."""
+    """Load a text.
+
+    Args:
+        name: `ptb_words`, `ptb_characters`, `embedded_words` or `embedded_characters`.
+        embedded: Download nothing. If the files are not on this machine, use the embedded text instead.
+
+    Returns:
+        The text, whose `source` says which data was found.
+
+    Raises:
+        InvalidArgument: There is no text of this name.
+        DataError: A file is broken, or could not be downloaded.
+
+    Example:
+        >>> from flipout.experiments import data
+        >>> text = data.text("embedded_words")
+        >>> words = [text.vocabulary[token] for token in text.train[:5]]
+    """
     defaults = {"embedded_words": embedded_words, "embedded_characters": embedded_characters}
     if name in defaults:
         return defaults[name]()
@@ -83,17 +117,17 @@ def text(name: str, *, embedded: bool = False) -> Text:
 
 
 def mnist() -> Images:
-    """60,000 + 10,000 handwritten digits, 1×28×28."""
+    """Load MNIST: 60,000 + 10,000 handwritten digits, 1×28×28."""
     return images("mnist")
 
 
 def cifar10() -> Images:
-    """50,000 + 10,000 photographs, 3×32×32."""
+    """Load CIFAR-10: 50,000 + 10,000 photographs, 3×32×32."""
     return images("cifar10")
 
 
 def digits() -> Images:
-    """scikit-learn's handwritten digits, 1×8×8, their 17 grey levels spread over 0 … 255; a test set of 360."""
+    """Load scikit-learn's handwritten digits, 1×8×8, with 17 grey levels from 0 to 255 and a test set of 360."""
     grey, labels = import_extra("sklearn.datasets", "data.digits", "experiments").load_digits(return_X_y=True)
     x = torch.from_numpy(np.rint(np.asarray(grey) * (255 / 16)).astype(np.uint8)).view(-1, 1, 8, 8)
     y = torch.from_numpy(np.asarray(labels, np.int64))
@@ -103,30 +137,38 @@ def digits() -> Images:
 
 
 def ptb_words() -> Text:
-    """Mikolov's Penn Treebank; a line end is the word `<eos>`."""
+    """Load Mikolov's Penn Treebank by words; the end of a line is the word `<eos>`."""
     return text("ptb_words")
 
 
 def ptb_characters() -> Text:
-    """The same by characters: a blank is `_`, a line end `\\n`, and the word `<unk>` is five characters."""
+    """Load Mikolov's Penn Treebank by characters; a blank is `_`, the end of a line `\\n`, `<unk>` five characters."""
     return text("ptb_characters")
 
 
 def embedded_words() -> Text:
-    """The manual pages of Python's `help`, in lower case: words, punctuation marks, and `<eos>` for a line end."""
+    """Load the manual pages of Python's `help`: words in lower case, punctuation, and `<eos>` for the end of a line."""
     marked = (part.lower().replace("\n", " <eos> ") for part in _topics())
     return _text([re.findall(r"<eos>|\w+|[^\w\s]", part) for part in marked], _topics_source(), RARE)
 
 
 def embedded_characters() -> Text:
-    """The manual pages of Python's `help` by characters."""
+    """Load the manual pages of Python's `help` by characters."""
     return _text(_topics(), _topics_source(), RARE)
 
 
 def standardised(x: Tensor, by: Tensor | None = None) -> Tensor:
-    """Images of zero mean and unit variance over the set `by` (themselves, unless given), per channel."""
-    whole, over = (x if by is None else by).float(), (0, 2, 3)
-    return (x.float() - whole.mean(over, keepdim=True)) / whole.std(over, keepdim=True)
+    """Standardise images per channel.
+
+    Args:
+        x: Images (N, C, H, W).
+        by: The images whose mean and standard deviation are used; x itself unless given.
+
+    Returns:
+        Floating-point images (N, C, H, W).
+    """
+    reference, over = (x if by is None else by).float(), (0, 2, 3)
+    return (x.float() - reference.mean(over, keepdim=True)) / reference.std(over, keepdim=True)
 
 
 def _mnist(contents: Contents) -> Images:
@@ -153,7 +195,7 @@ def _text(splits: Sequence[Sequence[str]], source: str, rare: int = 1) -> Text:
 
 
 def _topics() -> list[str]:
-    """Training, validation and test text. The pages repeat one another, so distinct paragraphs are dealt out."""
+    """Return training, validation and test text. The pages repeat one another, so distinct paragraphs are dealt out."""
     from pydoc_data.topics import topics
 
     paragraphs = dict.fromkeys(part for page in topics.values() for part in page.strip("\n").split("\n\n"))

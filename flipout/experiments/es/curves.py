@@ -69,6 +69,6 @@ def trained(
 
 def logged(run: Run, piece: str, name: str, seed: int) -> EsCurve:
     """What was seen of a training, from its metrics; these do not say how long it took."""
-    lines = run.logged(piece)
+    lines = run.metrics_of(piece)
     columns = {column: [line[column] for line in lines] for column in ("loss", "train_error", "test_error")}
     return EsCurve(name, seed, [line["step"] for line in lines], **columns, seconds=math.nan)

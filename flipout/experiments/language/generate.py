@@ -14,7 +14,7 @@ from flipout.errors import DataError, InvalidArgument
 
 from .. import data
 from ..registry import EXPERIMENTS
-from ..running.experiment import check_least, settled
+from ..running.experiment import check_least, config_from
 from ..running.reader import Settings, convert, load
 from ..running.runs import CONFIG
 from .models import RegularizedModel
@@ -127,4 +127,4 @@ def _opened(folder: Path) -> tuple[Table, LanguageConfig, list[str]]:
     if not isinstance(table, Table) or not isinstance(preset, LanguageConfig):
         raise DataError(f"{folder} is a run of {experiment.name}, which has no language models to write with.")
     started = ["flipout", "run", experiment.name, "--preset", settings.preset]
-    return table, settled(preset, config), started
+    return table, config_from(config, preset), started

@@ -187,10 +187,10 @@ class Trainer:
             held |= {f"best.{i}": parameter for i, parameter in enumerate(self.best)}
         for i, parameter in enumerate(self.parameters):
             held |= {f"optimizer.{i}.{key}": part for key, part in self.optimizer.state[parameter].items()}
-        self.run.keep(self.name, {**held, "generator": self.randomness.own.get_state()}, self.history)
+        self.run.checkpoint(self.name, {**held, "generator": self.randomness.own.get_state()}, self.history)
 
     def _take_up(self) -> None:
-        kept = self.run.kept(self.name)
+        kept = self.run.last_checkpoint(self.name)
         if kept is None:
             return
         held, self.history = kept

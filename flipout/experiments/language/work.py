@@ -105,15 +105,15 @@ class Table:
         return Outcome(_setting(config, text, trained), numbers, paper, tuple(checks))
 
     def draw(self, config: LanguageConfig, run: Run) -> None:
-        for name in run.measured():
-            run.held(name)  # all rows of the run, or none
+        for name in run.logged_pieces():
+            run.read_piece(name)  # all rows of the run, or none
         for name, (caption, figure) in self.figures(self.trained(run)).items():
             run.draw(name, caption, figure)
 
     def trained(self, run: Run) -> list[Trained]:
         """All that the run has, of this session and of others, in the order of the table."""
         order = {row.name: place for place, row in enumerate(self.rows)}
-        names = [name for name in run.finished() if name.partition(".")[0] in order]
+        names = [name for name in run.finished_pieces() if name.partition(".")[0] in order]
         found = [Trained(**run.piece(name, dict)) for name in names]
         found.sort(key=lambda one: (order[one.row], one.seed))
         for one in found:
@@ -128,7 +128,7 @@ class Table:
     def _train(self, config: LanguageConfig, text: data.Text, run: Run) -> None:
         began, longest = time.monotonic(), 0.0
         pairs = [(name, seed) for seed in config.seeds for name in config.rows]
-        waiting = deque(pair for pair in pairs if ".".join(map(str, pair)) not in run.finished())
+        waiting = deque(pair for pair in pairs if ".".join(map(str, pair)) not in run.finished_pieces())
         active: list[Trainer] = []
         if waiting:
             run.progress.say("After each epoch: training / validation loss in nats a token (seconds for each)")
@@ -184,7 +184,7 @@ def _test(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -
     with trainer.on_stream():
         run.tensors(f"{trainer.name}.weights", trainer.weights)
         run.piece(trainer.name, lambda: _tested(trainer, config, text, run))
-    run.let_go(trainer.name)
+    run.drop_checkpoint(trainer.name)
 
 
 def _tested(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, Any]:

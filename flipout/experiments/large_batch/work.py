@@ -63,7 +63,7 @@ def work(config: LargeBatchConfig, run: Run) -> Outcome:
 
 
 def draw(config: LargeBatchConfig, run: Run) -> None:
-    curves = Curves(Curve(**run.held(f"{scheme}.{seed}")) for scheme, seed in config.trained)
+    curves = Curves(Curve(**run.read_piece(f"{scheme}.{seed}")) for scheme, seed in config.trained)
     run.draw(
         claims.LOSS_FIGURE,
         "Training loss per iteration. Lines: the mean over the seeds, of the expected loss over the same training "

@@ -54,8 +54,8 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
 
 def draw(config: PosteriorConfig, run: Run) -> None:
     made = _made(config, run)
-    found = {scheme: run.held_tensors(scheme) for scheme in config.schemes}
-    held_out = {scheme: run.held_tensors(f"{scheme}.held-out") for scheme in config.schemes}
+    found = {scheme: run.read_tensors(scheme) for scheme in config.schemes}
+    held_out = {scheme: run.read_tensors(f"{scheme}.held-out") for scheme in config.schemes}
     run.draw(
         claims.POSTERIOR_FIGURE,
         "Left: errors of all means. Right: the spread of each weight (mean and deviation over the tasks) beside "

@@ -1,4 +1,4 @@
-"""One run in the report: its claim, numbers, figures and checks, each check beside the figure it is seen in."""
+"""One run in the report: its claim, numbers, figures and checks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from ..running.results import MUST_HOLD, Check, Figure, Number
 from .finished import Finished
 from .markup import Html, html, joined, lines, link
 from .tables import Column, Row, quantity_row, table
-from .values import BACK, DASH, count, day, duration, holds, number, setting, tally, value_and_interval
+from .values import BACK, DASH, count, day, duration, mark, number, setting, tally, value_and_interval, verdict
 
 NUMBERS = (Column("quantity", "quantity"), Column("paper", "number"), Column("ours", "number"))
 CHECKS = (
@@ -20,6 +20,7 @@ CHECKS = (
 
 
 def article(run: Finished) -> Html:
+    """Return the article about a run."""
     return html(
         """<article id="{run.anchor}" aria-labelledby="title-{run.anchor}">
 <header>
@@ -93,26 +94,26 @@ def _figure(run: Finished, figure: Figure, image: str) -> Html:
 
 
 def _seen(run: Finished, figure: Figure) -> Html:
-    """The way back, to the checks that can be seen in a figure."""
-    own = [(anchor, check) for anchor, check in run.checks if check.figure == figure.name]
+    """Return links back to the checks that a figure shows."""
+    shown = [(anchor, check) for anchor, check in run.checks if check.figure == figure.name]
     links = (
         html(
             '<li><span aria-hidden="true">{mark}</span> {claim}</li>',
-            mark="✓" if check.holds else "✗",
+            mark=mark(run.result, check),
             claim=link(anchor, check.statement),
         )
-        for anchor, check in own
+        for anchor, check in shown
     )
-    if not own:
+    if not shown:
         return html("")
     return html(
         """<details class="seen">
-<summary>Checks to be seen here <span class="many">{tally} hold</span></summary>
+<summary>Checks shown here <span class="many">{tally} hold</span></summary>
 <ul>
 {links}
 </ul>
 </details>""",
-        tally=tally([check for _, check in own]),
+        tally=tally([check for _, check in shown]),
         links=lines(links),
     )
 
@@ -131,7 +132,7 @@ def _checks(run: Finished) -> Html:
 
 
 def _check(run: Finished, anchor: str, check: Check, known: set[str]) -> Row:
-    cells = [check.kind.replace("_", " "), *value_and_interval(check), holds(check)]
+    cells = [check.kind.replace("_", " "), *value_and_interval(check), verdict(run.result, check)]
     if known:
         cells.append(_to_figure(run, check.figure) if check.figure in known else DASH)
     attributes = html(
@@ -161,7 +162,7 @@ def _environment(run: Finished) -> Html:
         cost=_cost(run),
         sessions=count(len(run.sessions), "session"),
         day=day(run.started),
-        stopped="" if run.sessions[-1].finished else " The last was stopped: what it added is not in here.",
+        stopped="" if run.sessions[-1].finished else " The last one was stopped: this page lacks what it added.",
         facts=_terms({key: value for key, value in run.facts.items() if key != "device"}),
     )
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Finished:
-    """The content of one folder, whose `name` sets it apart. `images` are the figures of the result in base64."""
+    """The content of one folder. `name` tells it from other runs; `images` are its figures in base64."""
 
     folder: Path
     name: str
@@ -47,36 +47,37 @@ class Finished:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The environment, with the commits of all its sessions."""
+        """The environment, with the commits of all sessions."""
         commits = dict.fromkeys(session.commit for session in self.sessions)
         return {**self.environment, "commit": ", ".join(map(str, commits)) if len(commits) > 1 else next(iter(commits))}
 
     @property
     def own_name(self) -> str:
-        """Its name, where that says more than the experiment and the preset; else empty."""
+        """The name, if it says more than the experiment and the preset; else empty."""
         experiment, preset = self.result.experiment, self.result.preset
         return "" if self.name in (experiment, preset, f"{experiment}-{preset}") else self.name
 
     @property
     def checks(self) -> list[tuple[str, Check]]:
-        """Those of theory first, each with its anchor."""
+        """The checks with their anchors; claims that must hold come first."""
         ordered = theory_first(self.result.checks)
         return [(f"check-{place}-{self.anchor}", check) for place, check in enumerate(ordered, 1)]
 
 
 def read(folders: Sequence[Path]) -> list[Finished]:
+    """Read the folders of finished runs."""
     runs: list[Finished] = []
     for folder in folders:
         runs.append(_read(Path(folder), {run.anchor for run in runs}))
-    return [replace(run, name=_set_apart(run, runs)) for run in runs]
+    return [replace(run, name=_name(run, runs)) for run in runs]
 
 
-def _set_apart(run: Finished, runs: Sequence[Finished]) -> str:
-    """As many of the last parts of its path as no other run of its experiment has."""
-    own = run.folder.parts
-    others = {other.folder.parts for other in runs if other.result.experiment == run.result.experiment} - {own}
-    depth = next(depth for depth in range(1, len(own) + 1) if all(own[-depth:] != one[-depth:] for one in others))
-    return "/".join(own[-depth:])
+def _name(run: Finished, runs: Sequence[Finished]) -> str:
+    """Return the end of a path, as long as it takes to tell it from other runs of the experiment."""
+    parts = run.folder.parts
+    others = {other.folder.parts for other in runs if other.result.experiment == run.result.experiment} - {parts}
+    depth = next(depth for depth in range(1, len(parts) + 1) if all(parts[-depth:] != one[-depth:] for one in others))
+    return "/".join(parts[-depth:])
 
 
 def _read(folder: Path, taken: set[str]) -> Finished:
@@ -116,12 +117,14 @@ def _record(path: Path, record_of: Callable[[Any], T], wrong: str) -> tuple[dict
 def _image(folder: Path, name: str) -> str:
     path = folder / "figures" / name
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise DataError(f"{path} leads out of the folder of the run. Put the file itself there: a report shows it.")
+        raise DataError(
+            f"{path} leads out of the folder of the run, and a report publishes what it shows. Put the file itself there."
+        )
     try:
         return b64encode(path.read_bytes()).decode()
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({type(error).__name__}), and result.json names this figure. Draw it anew from "
+            f"{path} cannot be read ({type(error).__name__}), and result.json names this figure. Draw it again from "
             f"what the run holds: `flipout report {path.parent.parent} --redraw`."
         ) from error
 

@@ -1,4 +1,4 @@
-"""The head of the report: a line for each run, and what is broken."""
+"""The head of the report: a line for each run, and the claims that must hold and do not."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from .tables import Column, Row, table
 from .values import DASH, count, day, duration, tally, value_and_interval
 
 LEGEND = html(
-    "A claim that <em>must hold</em> is theory: its failure is a bug. A <em>reported</em> one is an observation of the "
-    "paper, given with its interval whether it holds or not."
+    "A claim that <em>must hold</em> is theory: its failure is a bug. A <em>reported</em> claim is an observation of "
+    "the paper, given with its interval whether it holds or not."
 )
 COLUMNS = (
     Column("experiment", "experiment"),
@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 def index(runs: Sequence[Finished], compared: Sequence[tuple[str, str]]) -> Html:
-    """`compared` has the title and the anchor of each comparison."""
+    """Return the table of runs. `compared` has the title and the anchor of each comparison."""
     links = joined((link(anchor, title) for title, anchor in compared), ", ")
     return html(
         """<nav id="summary" aria-labelledby="summary-title">
@@ -41,6 +41,7 @@ def index(runs: Sequence[Finished], compared: Sequence[tuple[str, str]]) -> Html
 
 
 def broken(runs: Sequence[Finished]) -> Html:
+    """Return the list of claims that must hold and do not; empty if there are none."""
     found = [(run, *one) for run in runs for one in run.checks if one[1] in run.result.broken]
     if not found:
         return html("")
@@ -70,9 +71,9 @@ def _broken(run: Finished, anchor: str, check: Check) -> Html:
 def _run(run: Finished) -> Row:
     result = run.result
     head = html(
-        '{experiment}{own} <span class="title">{title}</span>',
+        '{experiment}{name} <span class="title">{title}</span>',
         experiment=link(run.anchor, result.experiment),
-        own=f" · {run.own_name}" if run.own_name else "",
+        name=f" · {run.own_name}" if run.own_name else "",
         title=result.title,
     )
     cells = [

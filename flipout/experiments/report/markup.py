@@ -1,4 +1,4 @@
-"""Markup of the report. Text becomes markup here alone, and here it is escaped."""
+"""Markup of the report. Text becomes markup only here, and is escaped here."""
 
 from collections.abc import Iterable
 from html import escape
@@ -7,31 +7,31 @@ from typing import Any, LiteralString
 
 
 class Html(str):
-    """Markup. Only `html` and `joined` make it; every other string is text, and is escaped where it enters."""
+    """Markup. Only `html` and `joined` make it; every other string is text, and is escaped when it is filled in."""
 
 
 def html(template: LiteralString, /, **parts: object) -> Html:
-    """Fill in a template, in which attributes are in double quotes.
+    """Fill in a template. Its attributes must be in double quotes.
 
     Args:
-        template: A constant with fields as `str.format` has them. The type checker refuses an f-string.
-        parts: Values of the fields. Whatever is not `Html` is formatted and escaped.
+        template: A constant with fields as in `str.format`. The type checker refuses an f-string.
+        parts: Values of the fields. What is not `Html` is formatted and escaped.
     """
     return Html(_ESCAPING.format(template, **parts))
 
 
 def joined(parts: Iterable[str], between: LiteralString = "") -> Html:
-    """Join parts by constant markup. Whatever is not `Html` is escaped."""
+    """Join parts by constant markup. What is not `Html` is escaped."""
     return Html(between.join(_ESCAPING.format_field(part, "") for part in parts))
 
 
 def lines(parts: Iterable[str]) -> Html:
-    """Join by line breaks, without what is empty."""
+    """Join the parts that are not empty by line breaks."""
     return joined(filter(None, parts), "\n")
 
 
 def link(anchor: str, text: str) -> Html:
-    """Lead to an element of this page: there are no other links."""
+    """Return a link to an element of this page; there are no other links."""
     return html('<a href="#{anchor}">{text}</a>', anchor=anchor, text=text)
 
 

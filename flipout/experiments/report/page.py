@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page of finished runs, the paper's number beside ours."""
+"""The report: one self-contained HTML page about finished runs, the paper's numbers beside ours."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -15,18 +15,18 @@ from .index import broken, index
 from .markup import Html, html, lines
 from .values import count, tally
 
-# The page may show what it carries and fetch nothing, whatever a result file says.
+# The page shows what it carries and fetches nothing, whatever a result file says.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def write_page(folders: Sequence[Path], path: Path) -> None:
-    """One page of these runs, in this order. All of them are read before anything is written."""
+    """Write one page about these runs, in this order. All runs are read before anything is written."""
     runs = read(folders)
     if not runs:
         raise DataError("No run was given. Expected the folder of at least one finished run: `flipout report RUN...`.")
     if path.is_dir() or not path.parent.is_dir():
         wrong = "is a folder" if path.is_dir() else "is in a folder that does not exist"
-        raise DataError(f"{path} {wrong}. Expected the name of a file to write the page to, such as report.html.")
+        raise DataError(f"{path} {wrong}. Expected the name of a file for the page, such as report.html.")
     write_atomically(path, _page(runs))
 
 
@@ -74,9 +74,9 @@ def _page(runs: Sequence[Finished]) -> Html:
 
 def _lead(runs: Sequence[Finished]) -> str:
     names = {run.result.experiment for run in runs}
-    said = [count(len(runs), "run") + (f" of {count(len(names), 'experiment')}" if len(runs) > 1 else "")]
+    sentences = [count(len(runs), "run") + (f" of {count(len(names), 'experiment')}" if len(runs) > 1 else "")]
     for kind, which in ((MUST_HOLD, "that must hold"), (REPORTED, "that are reported")):
         checks = [check for run in runs for check in run.result.checks if check.kind == kind]
         if checks:
-            said.append(f"Of the claims {which}, {tally(checks)} hold")
-    return ". ".join(said) + "."
+            sentences.append(f"Of the claims {which}, {tally(checks)} hold")
+    return ". ".join(sentences) + "."

@@ -9,12 +9,13 @@ from flipout.errors import DataError
 
 from ..registry import EXPERIMENTS
 from ..running.atomic import write_atomically
-from ..running.experiment import settled
+from ..running.experiment import config_from
+from ..running.folder import locked
 from ..running.legacy import with_ids
 from ..running.progress import Progress
 from ..running.reader import Settings, convert, load
 from ..running.results import Result, to_json
-from ..running.runs import CONFIG, RESULT, Run, alone
+from ..running.runs import CONFIG, RESULT, Run
 
 
 def redraw(folder: Path) -> None:
@@ -29,9 +30,9 @@ def redraw(folder: Path) -> None:
             f"{folder} is not a finished run of an experiment here ({type(error).__name__}: {error}), so its figures "
             "cannot be drawn again. Give the folder of one, as `flipout run NAME` leaves it."
         ) from error
-    with alone(folder):
+    with locked(folder):
         run = Run(folder, settings.seed, torch.device("cpu"), Progress())
-        experiment.draw(settled(experiment.config(settings.preset), config), run)
+        experiment.draw(config_from(config, experiment.config(settings.preset)), run)
         figures = msgspec.to_builtins(run.figures)
         if figures != result["figures"]:
             write_atomically(folder / RESULT, to_json({**result, "figures": figures}))

@@ -37,7 +37,7 @@ def quantity_row(key: str, cells: Sequence[str]) -> Row:
 
 
 def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row], noun: str = "number") -> Html:
-    """`kind` is a class of the style sheet; "wide" scrolls in a box of its own."""
+    """Return a table. `kind` is a class of the style sheet; a "wide" table scrolls in its own box."""
     families: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         families[row.family].append(row)
@@ -48,8 +48,8 @@ def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row],
 
 def _folded(kind: str, columns: Sequence[Column], rows: Sequence[Row], noun: str) -> Html:
     title = rows[0].title
-    held = [row.holds for row in rows if row.holds is not None]
-    shown = f"{sum(held)} of {len(held)} hold" if held else count(len(rows), noun)
+    verdicts = [row.holds for row in rows if row.holds is not None]
+    shown = f"{sum(verdicts)} of {len(verdicts)} hold" if verdicts else count(len(rows), noun)
     return html(
         """<details class="family"{open}>
 <summary>{title} <span class="many">{shown}</span></summary>
@@ -63,10 +63,10 @@ def _folded(kind: str, columns: Sequence[Column], rows: Sequence[Row], noun: str
 
 
 def _table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Html:
-    """The roles keep it a table for screen readers where the style sheet folds its rows."""
+    """Return one table. The roles keep it a table for screen readers when the style sheet folds its rows."""
     if not rows:
         return html("")
-    made = html(
+    markup = html(
         """<table class="{kind}" role="table">
 <caption class="unseen">{title}</caption>
 <thead role="rowgroup"><tr role="row">{heads}</tr></thead>
@@ -80,11 +80,11 @@ def _table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row]
         rows=lines(_row(columns, row) for row in rows),
     )
     if "wide" not in kind.split():
-        return made
+        return markup
     return html(
         '<div class="scrolls" role="region" tabindex="0" aria-label="{title}">\n{table}\n</div>',
         title=title,
-        table=made,
+        table=markup,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from ..running.results import MUST_HOLD, Check, Number
+from ..running.results import MUST_HOLD, TOO_SMALL, Check, Number, Result
 from .markup import Html, html, joined
 
 DASH, MINUS, NBSP, NARROW = "–", "−", "\N{NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}"
@@ -16,10 +16,12 @@ _EXPONENT = re.compile(r"(\de[+-]\d{1,3}\b)")
 
 
 def number(value: Number | None, decimals: int | None = None) -> Html:
-    """As HTML, with four significant digits unless the decimals are given; integers and strings as they are, but for
-    powers of ten."""
+    """Return a number as HTML, with four significant digits unless `decimals` are given.
+
+    Integers stay whole. In strings only powers of ten are typeset.
+    """
     if isinstance(value, str):
-        parts = _EXPONENT.split(value)  # every second one is a power of ten
+        parts = _EXPONENT.split(value)  # every second part is a power of ten
         return joined(_power(*part.split("e")) if i % 2 else part for i, part in enumerate(parts))
     if value is None or not math.isfinite(value):
         return html("not finite")
@@ -49,7 +51,7 @@ def _power(mantissa: str, exponent: str) -> Html:
 
 
 def value_and_interval(check: Check) -> tuple[Html, str]:
-    """To the same decimals: those that show the width of the interval to three digits."""
+    """Return both with the same decimals: enough to show the width of the interval to three digits."""
     if check.interval is None:
         return number(check.value), DASH
     low, high = check.interval
@@ -64,9 +66,13 @@ def value_and_interval(check: Check) -> tuple[Html, str]:
     return number(check.value, decimals), joined([number(low, decimals), number(high, decimals)], " to ")
 
 
-def holds(check: Check) -> Html:
-    mark, said = ("✓", "holds") if check.holds else ("✗", "does not hold")
-    return html('<span aria-hidden="true">{mark}</span> {said}', mark=mark, said=said)
+def mark(result: Result, check: Check) -> str:
+    return "✓" if check.holds else "✗" if result.can_judge(check) else DASH
+
+
+def verdict(result: Result, check: Check) -> Html:
+    said = "holds" if check.holds else "does not hold" if result.can_judge(check) else TOO_SMALL
+    return html('<span aria-hidden="true">{mark}</span> {said}', mark=mark(result, check), said=said)
 
 
 def day(moment: datetime) -> Html:
@@ -90,7 +96,7 @@ def duration(seconds: float) -> str:
 
 
 def setting(value: Any) -> str:
-    """A setting, or a fact of the environment, as it stands in its file."""
+    """Return a setting, or a fact of the environment, as it stands in its file."""
     return value if isinstance(value, str) else "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, device, the commit of the code."""
+"""What a run runs on: versions, device, the commit of the code."""
 
 import os
 import platform
@@ -14,6 +14,7 @@ from flipout.errors import InvalidArgument
 
 
 def environment(device: torch.device) -> dict[str, Any]:
+    """Return what environment.json says of this process."""
     return {
         "flipout": flipout.__version__,
         "commit": commit(),
@@ -26,12 +27,12 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the source tree, with a + where it was changed since; None for an installed package.
+    """Return the commit of the source tree, with a + if it was changed since; None for an installed package.
 
-    FLIPOUT_COMMIT says it where the tree travels without its history.
+    A tree that was copied without its history has its commit in FLIPOUT_COMMIT.
     """
-    if given := os.environ.get("FLIPOUT_COMMIT"):
-        return given
+    if named := os.environ.get("FLIPOUT_COMMIT"):
+        return named
     tree = Path(flipout.__file__).parents[1]
     if not (tree / ".git").exists():
         return None
@@ -46,7 +47,7 @@ def commit() -> str | None:
 
 
 def device_of(name: str) -> torch.device:
-    """`auto`: CUDA where there is one, else the CPU."""
+    """Return a device by name. `auto` is CUDA if there is a device, else the CPU."""
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     if name == "auto":
         return torch.device(devices[-1])

@@ -1,4 +1,4 @@
-"""How far a run is: bars with the time left on a terminal, a plain line now and then elsewhere."""
+"""How far a run is: bars with the time left on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -6,17 +6,23 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO, TypeVar
 
 Item = TypeVar("Item")
-_SILENT = 1.0  # seconds before anything is said
+_SILENT = 1.0  # seconds before anything is shown
 _BETWEEN = 5.0  # seconds between two plain lines
 
 
 class Progress:
-    """`with Progress() as progress: for item in progress.track(items, "train"): …`; loops may nest."""
+    """Show the progress of loops, which may nest.
+
+    Example:
+        >>> with Progress() as progress:
+        ...     for item in progress.track(items, "train"):
+        ...         ...
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.bars: Any = None
-        self.depth = 0  # of the loops that are running
+        self.depth = 0  # loops that are running
 
     def __enter__(self) -> "Progress":
         if self.stream.isatty():
@@ -50,8 +56,14 @@ class Progress:
     def track(
         self, items: Iterable[Item], title: str, weight: Callable[[Item], float] = lambda _: 1.0, most: bool = False
     ) -> Iterator[Item]:
-        """The items; `weight` says what share of the time each is expected to take. With `most` the loop is likely to
-        end before they do, and nobody knows when."""
+        """Yield the items, and show how far the loop is.
+
+        Args:
+            items: What to loop over.
+            title: What is done.
+            weight: The share of the time that an item is expected to take.
+            most: The loop may end long before its last item, so that no end can be foretold.
+        """
         listed = list(items)
         total = sum(map(weight, listed))
         bars = self.bars
@@ -76,7 +88,7 @@ class Progress:
             self.depth -= 1
             if bars is not None:
                 if self.depth or time.monotonic() - started < _SILENT:
-                    bars.remove_task(task)  # its place is for the next one
+                    bars.remove_task(task)  # makes room for the next bar
                 elif most:
                     bars.update(task, total=1, completed=1)
                 else:

@@ -22,6 +22,7 @@ Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Number = Finite | Whole | str
 Kind = Literal["must_hold", "reported"]
 MUST_HOLD, REPORTED = "must_hold", "reported"
+TOO_SMALL = "too small to judge"
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,6 +93,10 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     def broken(self) -> list[Check]:
         """Claims that must hold and do not."""
         return [check for check in self.checks if check.kind == MUST_HOLD and not check.holds]
+
+    def can_judge(self, check: Check) -> bool:
+        """Tell whether this run is large enough to say that a claim of the paper does not hold. Smoke runs are not."""
+        return check.holds or check.kind == MUST_HOLD or self.preset != "smoke"
 
     def write(self, path: Path) -> None:
         """Write the result as JSON."""

@@ -53,7 +53,7 @@ def work(config: UncertaintyConfig, run: Run) -> Outcome:
 
 def draw(config: UncertaintyConfig, run: Run) -> None:
     def predicted(name: str) -> dict[str, Tensor]:
-        return {key: value.cpu() for key, value in run.held_tensors(name).items()}
+        return {key: value.cpu() for key, value in run.read_tensors(name).items()}
 
     inside = predicted("known")
     outside = {name: predicted(f"unknown.{i}") for i, name in enumerate(("unchanged", *SHIFTS))}

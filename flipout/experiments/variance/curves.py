@@ -60,8 +60,8 @@ def work(config: CurvesConfig, run: Run) -> Outcome:
 
 
 def draw(config: CurvesConfig, run: Run) -> None:
-    terms = decompositions(run.there(run.folder / "decomposition.json"))
-    measured = Measurements.from_json(run.there(run.folder / "measurements.json"))
+    terms = decompositions(run.existing(run.folder / "decomposition.json"))
+    measured = Measurements.from_json(run.existing(run.folder / "measurements.json"))
     shown = [r for r in measured if not config.shown or layer_name(r.parameter) in config.shown]
     run.draw(
         claims.FIGURE,

@@ -63,7 +63,7 @@ def work(config: MultiGPUConfig, run: Run) -> Outcome:
 
 
 def draw(config: MultiGPUConfig, run: Run) -> None:
-    measured = Measurements.from_json(run.there(run.folder / "measurements.json"))
+    measured = Measurements.from_json(run.existing(run.folder / "measurements.json"))
     run.draw(
         claims.FIGURE,
         "Variance of the gradient with one base for the batch and with one per device.",

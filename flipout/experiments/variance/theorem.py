@@ -46,5 +46,5 @@ def work(config: TheoremConfig, run: Run) -> Outcome:
 
 def draw(config: TheoremConfig, run: Run) -> None:
     for name in config.studies:
-        terms = decompositions(run.there(run.folder / f"{name}.decomposition.json"))
+        terms = decompositions(run.existing(run.folder / f"{name}.decomposition.json"))
         run.draw(name, f"α, β and γ of every layer of {name}, with 90 % intervals.", terms_figure(terms))

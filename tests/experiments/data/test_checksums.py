@@ -39,7 +39,7 @@ def test_every_file_is_compared():
 
 @pytest.mark.parametrize("file", [marked(file) for file in FILES])
 def test_checksums_are_of_what_was_published(real_data, file):
-    path = files.held(real_data, file)
+    path = files.find(real_data, file)
     assert path is not None
     content = files.read(real_data, file, "")
     published = path.read_bytes() if file.name.startswith("mnist") else content

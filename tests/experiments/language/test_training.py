@@ -13,8 +13,9 @@ from flipout.experiments.language.models import Dropout, Shape
 from flipout.experiments.language.rows import CHARACTERS, WORDS
 from flipout.experiments.language.schedules import Schedule
 from flipout.experiments.language.training import LanguageTraining, Randomness, Trainer
+from flipout.experiments.running.folder import open_run
 from flipout.experiments.running.progress import Progress
-from flipout.experiments.running.runs import Run, opened
+from flipout.experiments.running.runs import Run
 
 SHAPE = Shape(embedding=6, hidden=6)
 TRAINING = LanguageTraining(batch=3, window=5, reading=2, schedule=Schedule(rate=2.0, epochs=4))
@@ -30,7 +31,7 @@ DEVICES = [
 
 @pytest.fixture(params=DEVICES)
 def run(request, tmp_path):
-    with opened(tmp_path, {"seed": 0, "device": request.param}, resume=False, progress=Progress()) as one:
+    with open_run(tmp_path, {"seed": 0, "device": request.param}, resume=False, progress=Progress()) as one:
         yield one
 
 
@@ -96,7 +97,7 @@ def test_side_by_side_is_as_alone(run):
     found = [told(trainer) for trainer in together]
     for trainer in together:
         trainer.close()
-        run.let_go(trainer.name)
+        run.drop_checkpoint(trainer.name)
     for alone, (history, weights) in zip(trainers(), found, strict=True):
         for _ in range(3):
             epoch(alone)
@@ -175,7 +176,7 @@ def test_every_row_is_captured_and_learns(tmp_path, row, precision):
     shape = Shape(embedding=64, hidden=64) if row in WORDS else Shape(0, 64, 1, orthogonal=True, forget_bias=1.0)
     config = replace(ADAM, batch=8, window=12, precision=precision, schedule=Schedule(rate=0.01, epochs=9))
     tokens = torch.arange(4000) % 11
-    with opened(tmp_path, settings, resume=False, progress=Progress()) as run:
+    with open_run(tmp_path, settings, resume=False, progress=Progress()) as run:
         tokens = tokens.to(run.device)
         given = data.Text(tokens, tokens[:500], tokens[:500], tuple("abcdefghijk"), "counting")
         trainer = Trainer(config, shape, row, 0, given, run)

@@ -67,7 +67,7 @@ def test_checks_lead_to_their_figures_and_back(tmp_path):
         assert [(link["href"], link["text"]) for link in ways[check.claim]] == expected
     assert not parsed.all("a", inside=figures[0])
     (seen,) = parsed.all("details", inside=figures[1])
-    assert parsed.all("summary", inside=seen)[0]["text"] == "Checks to be seen here 1 of 2 hold"
+    assert parsed.all("summary", inside=seen)[0]["text"] == "Checks shown here 1 of 2 hold"
     back = parsed.all("a", inside=seen)
     for link in back:
         assert parsed.all("th", inside=rows[link["href"][1:]])[0]["text"] == link["text"]
@@ -117,6 +117,20 @@ def test_sessions_of_several_commits_and_one_that_was_stopped(tmp_path):
     path.write_text(json.dumps(held))
     write_page([folder], tmp_path / "after.html")
     before, after = ((tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in ("before", "after"))
-    assert "The last was stopped" not in before
-    assert "The last was stopped: what it added is not in here." in after
+    assert "The last one was stopped" not in before
+    assert "The last one was stopped: this page lacks what it added." in after
     assert "abc1234, def5678" in after
+
+
+def test_a_smoke_run_is_too_small_to_refute_the_paper_but_not_theory(tmp_path):
+    for preset, expected in (("quick", "✗ does not hold"), ("smoke", "– too small to judge")):
+        write_page([finished(tmp_path / preset, preset=preset)], tmp_path / "report.html")
+        parsed = Parsed(tmp_path / "report.html")
+        verdicts = {
+            parsed.all("th", inside=row)[0]["text"]: parsed.all("td", inside=row)[-1]["text"]
+            for row in parsed.all("tr")
+            if "data-kind" in row
+        }
+        assert verdicts[CHECKS[0].claim] == expected
+        assert verdicts[CHECKS[2].claim] == "✓ holds"
+        assert verdicts[CHECKS[3].claim] == "✗ does not hold"

@@ -46,7 +46,7 @@ def test_old_figures_are_replaced_and_the_list_of_the_result_is_kept_right(folde
 def test_what_is_missing_is_named_and_figures_stay(folder):
     (folder / "pieces" / "measure.3.json").unlink()
     before = content(folder)
-    with pytest.raises(RunError, match=r"measure\.3\.json is not there.*cannot be drawn anew"):
+    with pytest.raises(RunError, match=r"measure\.3\.json is not there.*cannot be drawn again"):
         redraw(folder)
     assert content(folder) == before
 

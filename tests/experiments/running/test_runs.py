@@ -19,9 +19,10 @@ import torch
 
 from flipout.errors import DataError, MissingExtra, RunError
 from flipout.experiments.cli import main
-from flipout.experiments.running import runs
+from flipout.experiments.running import folder as folder_of_run
+from flipout.experiments.running.folder import open_run
 from flipout.experiments.running.progress import Progress
-from flipout.experiments.running.runs import Run, opened
+from flipout.experiments.running.runs import Run
 from tests.experiments.toy_experiment import DEAD, TOY, ToyConfig, content
 
 ROOT = Path(__file__).parents[3]
@@ -119,7 +120,7 @@ def test_a_real_run_killed_watched_interrupted_and_finished(tmp_path, capsys):
     assert status == 130
     assert "Traceback" not in said
     *_, promise, command = said.splitlines()
-    assert promise == f"Stopped. What was finished is in {folder}; go on with:"
+    assert promise == f"Stopped. What was finished is in {folder}; continue with:"
     assert shlex.split(command) == ["flipout", *again]
 
     assert ended(started(*shlex.split(command)[1:]))[0] == 0
@@ -179,17 +180,17 @@ def test_a_process_killed_before_it_had_begun_is_no_run(tmp_path, resume):
 
 
 def test_a_run_that_came_and_went_meanwhile_is_left_alone(tmp_path, monkeypatch):
-    alone = runs.alone
+    locked = folder_of_run.locked
 
     @contextmanager
     def late(folder: Path) -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr(runs, "alone", alone)
+            patch.setattr(folder_of_run, "locked", locked)
             run(folder, ToyConfig(seed=1))
-        with alone(folder):
+        with locked(folder):
             yield
 
-    monkeypatch.setattr(runs, "alone", late)
+    monkeypatch.setattr(folder_of_run, "locked", late)
     with pytest.raises(RunError, match="already holds a run"):
         run(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
@@ -198,7 +199,7 @@ def test_a_run_that_came_and_went_meanwhile_is_left_alone(tmp_path, monkeypatch)
 
 def test_randomness_is_of_the_seed_and_the_name(tmp_path):
     settings = {"seed": 3, "device": "cpu"}
-    with opened(tmp_path, settings, resume=False, progress=Progress()) as one:
+    with open_run(tmp_path, settings, resume=False, progress=Progress()) as one:
         draws = [one.generator(name).initial_seed() for name in ("a", "b", "a")]
         assert draws[0] == draws[2] != draws[1]
         one.seed = 4
@@ -217,19 +218,19 @@ def test_what_is_kept_is_of_its_moment_and_written_by_the_end(tmp_path, monkeypa
 
     monkeypatch.setattr(Run, "_save", slow)
     weights = torch.ones(3)
-    with opened(tmp_path, resume=False, **how) as one:
-        one.keep("some", {"weights": weights}, ["epoch 1"])
+    with open_run(tmp_path, resume=False, **how) as one:
+        one.checkpoint("some", {"weights": weights}, ["epoch 1"])
         weights.zero_()  # the next epoch, while that is being written
         assert not list(tmp_path.glob("pieces/*"))
         go.set()
     assert [path.name for path in tmp_path.glob("pieces/*")] == ["some.unfinished.safetensors"]
-    with opened(tmp_path, resume=True, **how) as one:
-        kept = one.kept("some")
+    with open_run(tmp_path, resume=True, **how) as one:
+        kept = one.last_checkpoint("some")
         assert kept is not None
         assert kept[0]["weights"].tolist() == [1, 1, 1]
         assert kept[1] == ["epoch 1"]
-        one.keep("some", {"weights": weights}, ["epoch 2"])
-        one.let_go("some")
+        one.checkpoint("some", {"weights": weights}, ["epoch 2"])
+        one.drop_checkpoint("some")
     assert not list(tmp_path.glob("pieces/*"))
 
 
@@ -241,9 +242,9 @@ def test_what_cannot_be_kept_is_not_passed_over(tmp_path, monkeypatch):
     settings = {"seed": 0, "device": "cpu"}
     with (
         pytest.raises(OSError, match="No space left"),
-        opened(tmp_path, settings, resume=False, progress=Progress()) as one,
+        open_run(tmp_path, settings, resume=False, progress=Progress()) as one,
     ):
-        one.keep("some", {"weights": torch.ones(3)}, [])
+        one.checkpoint("some", {"weights": torch.ones(3)}, [])
 
 
 def test_files_are_utf8_whatever_the_locale(tmp_path):
@@ -306,17 +307,17 @@ def test_without_tensorboard_nothing_is_begun(tmp_path, monkeypatch):
 def test_a_run_that_could_not_begin_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "resume": False, "progress": Progress()}
-    with pytest.raises(ZeroDivisionError), opened(folder, **how):
+    with pytest.raises(ZeroDivisionError), open_run(folder, **how):
         raise ZeroDivisionError
     assert not folder.exists()
-    with opened(folder, **how) as run:
+    with open_run(folder, **how) as run:
         run.piece("some", lambda: 1)
     assert (folder / "config.json").exists()
 
 
 def test_a_broken_piece_is_refused_by_name(tmp_path: Path) -> None:
     how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "progress": Progress()}
-    with opened(tmp_path, resume=False, **how) as run:
+    with open_run(tmp_path, resume=False, **how) as run:
         run.piece("some", lambda: 1)
         run.tensors("more", lambda: {"weights": torch.ones(3)})
     for name, again in (
@@ -326,8 +327,8 @@ def test_a_broken_piece_is_refused_by_name(tmp_path: Path) -> None:
         path = tmp_path / "pieces" / name
         path.write_bytes(path.read_bytes()[:-1] + (b"{" if name == "some.json" else b""))
         with (
-            opened(tmp_path, resume=True, **how) as run,
-            pytest.raises(RunError, match=rf"{name} is broken .* delete it and go on by --resume"),
+            open_run(tmp_path, resume=True, **how) as run,
+            pytest.raises(RunError, match=rf"{name} is broken .* delete it and continue with --resume"),
         ):
             again(run)
 
@@ -335,14 +336,14 @@ def test_a_broken_piece_is_refused_by_name(tmp_path: Path) -> None:
 def test_each_session_says_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for commit in ("abc", "def"):
         monkeypatch.setenv("FLIPOUT_COMMIT", commit)
-        with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
+        with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
             run.piece(commit, lambda: 1)
     assert [one["commit"] for one in sessions(tmp_path)] == ["abc", "def"]
     path = tmp_path / "environment.json"
     held = json.loads(path.read_text())
     del held["sessions"][0]["commit"], held["sessions"][1]["commit"]  # as runs of an early version have it
     path.write_text(json.dumps({**held, "commit": "old"}))
-    with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
+    with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
         run.piece("last", lambda: 1)
     assert [one["commit"] for one in sessions(tmp_path)] == ["old", "old", "def"]
 
@@ -355,12 +356,12 @@ def test_a_session_that_failed_before_it_made_anything_leaves_the_run_as_it_was(
 
     def extended(made: str | None) -> None:
         how: Any = {"resume": True, "progress": Progress(), "choices": ["rows"]}
-        with opened(tmp_path, {**settings, "rows": ["b"]}, **how) as run:
+        with open_run(tmp_path, {**settings, "rows": ["b"]}, **how) as run:
             if made is not None:
                 run.piece(made, lambda: 1)
             raise DataError("no data")
 
-    with opened(tmp_path, settings, resume=False, progress=Progress()) as run:
+    with open_run(tmp_path, settings, resume=False, progress=Progress()) as run:
         run.piece("a", lambda: 1)
     before = files()
     with pytest.raises(DataError):

@@ -63,7 +63,7 @@ def work(config: RlConfig, run: Run) -> Outcome:
 
 
 def draw(config: RlConfig, run: Run) -> None:
-    curves = [Returns(**run.held(f"{method}.{seed}")) for seed, method in config.trained]
+    curves = [Returns(**run.read_piece(f"{method}.{seed}")) for seed, method in config.trained]
     run.draw(
         FIGURE,
         "The mean return of a population, generation by generation: the mean over the seeds, and bands from the "

@@ -26,11 +26,11 @@ def work(config: ScalingConfig, run: Run) -> Outcome:
 
 
 def draw(config: ScalingConfig, run: Run) -> None:
-    cores = run.held("cores")["seconds"]
+    cores = run.read_piece("cores")["seconds"]
     run.draw(
         claims.FIGURE,
         "Seconds for an update of 5,000 samples. Solid: here; dotted: the paper's GPU and its 40 cores.",
-        times_figure({name: Times(**run.held(_on_device(name)), core=cores[name]) for name in config.sizes}),
+        times_figure({name: Times(**run.read_piece(_on_device(name)), core=cores[name]) for name in config.sizes}),
     )
 
 

@@ -10,9 +10,9 @@ from flipout.experiments.es.rl import claims as es_returns
 from flipout.experiments.es.rl.claims import Returns
 from flipout.experiments.es.rl.presets import ES_RL
 from flipout.experiments.es.rl.work import RlConfig, _drawn, _train
+from flipout.experiments.running.folder import open_run
 from flipout.experiments.running.progress import Progress
 from flipout.experiments.running.results import REPORTED
-from flipout.experiments.running.runs import opened
 
 SMOKE: Any = ES_RL.presets["smoke"]
 
@@ -40,7 +40,7 @@ def test_no_loss_is_within_the_spread_of_the_seeds():
 def test_the_seed_decides_everything(tmp_path):
     config, made = replace(SMOKE, generations=2, population=20, draws=10), []
     for name in ("one", "same"):
-        with opened(tmp_path / name, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as run:
+        with open_run(tmp_path / name, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as run:
             run._piece = "here"
             trained = _train(config, "FlipES", 1, run)
             made.append(({**trained, "seconds": 0}, _drawn(config, "IdealES", run)))

@@ -10,9 +10,9 @@ from flipout.experiments.es.scaling import claims
 from flipout.experiments.es.scaling.claims import PAPER, Times
 from flipout.experiments.es.scaling.presets import ES_SCALING
 from flipout.experiments.es.scaling.times import ScalingConfig, at_once, share
+from flipout.experiments.running.folder import open_run
 from flipout.experiments.running.progress import Progress
 from flipout.experiments.running.results import MUST_HOLD, REPORTED
-from flipout.experiments.running.runs import opened
 
 SMOKE: Any = ES_SCALING.presets["smoke"]
 
@@ -43,7 +43,7 @@ def test_the_table_of_the_paper_is_beside_ours():
 
 def test_processes_evaluate_the_members_of_the_device(tmp_path):
     training = SMOKE.sizes["FC 32"]
-    with opened(tmp_path, {"seed": 3, "device": "cpu"}, resume=False, progress=Progress()) as run:
+    with open_run(tmp_path, {"seed": 3, "device": "cpu"}, resume=False, progress=Progress()) as run:
         threads = torch.get_num_threads()
         seconds, fitness = share(training, 6, 2, 3)
         torch.set_num_threads(threads)
