@@ -1,4 +1,4 @@
-"""Curves of evolution strategies and of backpropagation, update by update, and their figures."""
+"""Training curves of evolution strategies and of backpropagation."""
 
 import math
 from collections.abc import Iterable
@@ -6,21 +6,21 @@ from dataclasses import asdict, dataclass
 
 from ..evidence.curves import measured_iterations, reached
 from ..running.runs import Run
-from ..training.supervised import Prepared, own_randomness
+from ..training.supervised import Prepared, isolated_randomness
 from .training import EsTraining, Task, Trainer
 
 
 @dataclass(frozen=True)
 class EsCurve:
-    """One network, looked at after `iterations` updates; nats per example, at the mean weights."""
+    """One network, measured after `iterations` updates at the mean weights, in nats per example."""
 
-    name: str  # the method, and its samples
+    name: str  # the method and its samples
     seed: int
     iterations: list[int]
     loss: list[float]
     train_error: list[float]
     test_error: list[float]
-    seconds: float  # of an update
+    seconds: float  # per update
 
     def reached(self, column: str, level: float) -> float:
         return reached(self.iterations, getattr(self, column), level)
@@ -42,33 +42,34 @@ class EsCurves:
         return [curve for curve in self.curves if curve.name == name]
 
     def last(self, name: str, column: str) -> list[float]:
-        """At the end, for each seed."""
+        """Return the last value of each seed."""
         return [getattr(curve, column)[-1] for curve in self.of(name)]
 
 
 def named(method: str, samples: int) -> str:
+    """Return the name of a curve, such as "FlipES 1,600"."""
     return method if method == "backprop" else f"{method} {samples:,}"
 
 
 def trained(
-    config: EsTraining, given: Prepared, method: str, samples: int, seed: int, probe: int, run: Run, name: str = ""
+    config: EsTraining, prepared: Prepared, method: str, samples: int, seed: int, probe: int, run: Run, name: str = ""
 ) -> dict:
-    looked: list[dict[str, float]] = []
-    with own_randomness(run):
+    measured: list[dict[str, float]] = []
+    with isolated_randomness(run):
         noise = run.seed_of(f"noise.{method}.{samples}.{seed}")
-        trainer = Trainer(Task(config, given, seed, run), method, samples, noise)
+        trainer = Trainer(Task(config, prepared, seed, run), method, samples, noise)
         at = measured_iterations(config.updates)
         for before, now in zip([0, *at], at, strict=False):
             trainer.train(now - before)
-            looked.append(trainer.look(probe))
-            run.log(now, **looked[-1])
-    columns = {column: [one[column] for one in looked] for column in looked[0]}
+            measured.append(trainer.measure(probe))
+            run.log(now, **measured[-1])
+    columns = {column: [one[column] for one in measured] for column in measured[0]}
     seconds = trainer.seconds / config.updates
     return asdict(EsCurve(name or named(method, samples), seed, at, **columns, seconds=seconds))
 
 
 def logged(run: Run, piece: str, name: str, seed: int) -> EsCurve:
-    """What was seen of a training, from its metrics; these do not say how long it took."""
+    """Return a curve from the metrics of a run. Metrics do not say how long the training took."""
     lines = run.metrics_of(piece)
     columns = {column: [line[column] for line in lines] for column in ("loss", "train_error", "test_error")}
     return EsCurve(name, seed, [line["step"] for line in lines], **columns, seconds=math.nan)

@@ -1,4 +1,4 @@
-"""What backpropagation cannot train on: accuracy itself, and units that are 0 or 1."""
+"""What backpropagation cannot train: accuracy itself, and units that are 0 or 1."""
 
 from dataclasses import dataclass, field, replace
 
@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from ..running.experiment import Config, Outcome, check_least
 from ..running.results import MUST_HOLD, Check
 from ..running.runs import Run
-from ..training.supervised import Prepared, own_randomness, prepared
+from ..training.supervised import Prepared, isolated_randomness, prepare
 from . import claims
 from .curves import EsCurve, EsCurves, logged, trained
 from .estimates import drawn
@@ -32,8 +32,8 @@ class DiscreteConfig(Config):
     training: EsTraining = field(default_factory=EsTraining)
     samples: int = 1600
     seeds: int = 3
-    probe: int = 10_000  # training examples on which loss and error are followed
-    draws: int = 40  # of each estimate at one network
+    probe: int = 10_000  # training examples on which loss and error are measured
+    draws: int = 40  # estimates by each method at one network
 
     def __post_init__(self) -> None:
         check_least(self, seeds=2, probe=1, draws=10)
@@ -54,29 +54,31 @@ class DiscreteConfig(Config):
 
 
 def work(config: DiscreteConfig, run: Run) -> Outcome:
-    given, trainings = prepared(config.training, run), config.trainings
-    checks = [_no_gradient(run.piece("gradient", lambda: _gradient(trainings[BINARY], given, run)))]
+    prepared, trainings = prepare(config.training, run), config.trainings
+    checks = [_no_gradient(run.piece("gradient", lambda: _gradient(trainings[BINARY], prepared, run)))]
     for name in (ACCURACY, BINARY):
         found = {
             method: run.piece(
                 f"estimates.{method}.{_file(name.removeprefix('FlipES, '))}",
-                lambda m=method, own=trainings[name]: drawn(own, given, m, config.samples, config.draws, run),
+                lambda m=method, training=trainings[name]: drawn(
+                    training, prepared, m, config.samples, config.draws, run
+                ),
             )
             for method in run.progress.track(("FlipES", "IdealES"), f"estimates: {name}")
         }
         checks.append(claims.same_gradient(found, case=name.removeprefix("FlipES, ")))
-    made = (
-        run.piece(f"{_file(name)}.{seed}", lambda n=name, s=seed: _train(config, given, n, s, run))
+    trained_curves = (
+        run.piece(f"{_file(name)}.{seed}", lambda n=name, s=seed: _train(config, prepared, n, s, run))
         for name, seed in run.progress.track(config.trained, "train", lambda one: 1 + 99 * (one[0] != ONLY_LAST))
     )
-    curves = EsCurves(EsCurve(**one) for one in made)
+    curves = EsCurves(EsCurve(**one) for one in trained_curves)
     ends = [
         claims.near(curves, ACCURACY, LIKELIHOOD, NEAR),
         claims.near(curves, BINARY, LIKELIHOOD, NEAR),
         claims.lower(curves, BINARY, ONLY_LAST),
         claims.lower(curves, BINARY_ACCURACY, ONLY_LAST),
     ]
-    return Outcome(_setting(config, given), claims.numbers(curves), {}, (*checks, *ends))
+    return Outcome(_setting(config, prepared), claims.numbers(curves), {}, (*checks, *ends))
 
 
 def draw(config: DiscreteConfig, run: Run) -> None:
@@ -89,15 +91,15 @@ def draw(config: DiscreteConfig, run: Run) -> None:
     )
 
 
-def _train(config: DiscreteConfig, given: Prepared, name: str, seed: int, run: Run) -> dict:
+def _train(config: DiscreteConfig, prepared: Prepared, name: str, seed: int, run: Run) -> dict:
     method = "backprop" if name == ONLY_LAST else "FlipES"
-    return trained(config.trainings[name], given, method, config.samples, seed, config.probe, run, name)
+    return trained(config.trainings[name], prepared, method, config.samples, seed, config.probe, run, name)
 
 
-def _gradient(config: EsTraining, given: Prepared, run: Run) -> dict[str, float]:
-    """The largest entry of each Parameter's gradient by backpropagation."""
-    with own_randomness(run):
-        task = Task(config, given, 0, run)
+def _gradient(config: EsTraining, prepared: Prepared, run: Run) -> dict[str, float]:
+    """Return the largest entry of each Parameter's gradient by backpropagation."""
+    with isolated_randomness(run):
+        task = Task(config, prepared, 0, run)
     cross_entropy(task.model(task.x[:1000]), task.y[:1000]).backward()
     gradients = {name: parameter.grad for name, parameter in task.model.named_parameters()}
     return {name: 0.0 if grad is None else float(grad.abs().max()) for name, grad in gradients.items()}
@@ -114,12 +116,13 @@ def _file(name: str) -> str:
     return name.replace(", ", ".").replace(" ", "-")
 
 
-def _setting(config: DiscreteConfig, given: Prepared) -> str:
-    own = config.training
+def _setting(config: DiscreteConfig, prepared: Prepared) -> str:
+    training = config.training
     return (
-        f"{given.source}; fc {'-'.join(map(str, own.hidden))} with ReLU or binary units; FlipES with "
-        f"{config.samples:,} samples in groups of {own.group}, pairs and their mirror images, noise of {own.std:g}, "
-        f"on the mean log-likelihood or the accuracy of {own.batch} examples, drawn with replacement, the same for all "
-        f"members; centred ranks, Adam from {own.learning_rate:g} ({own.backprop_rate:g} for backprop) to 0, "
-        f"{own.updates} updates, {config.seeds} seeds. Estimates: raw fitness, at the network of the first seed."
+        f"{prepared.source}; fc {'-'.join(map(str, training.hidden))} with ReLU or binary units; FlipES with "
+        f"{config.samples:,} samples in groups of {training.group}, pairs and their mirror images, noise of "
+        f"{training.std:g}, on the mean log-likelihood or the accuracy of {training.batch} examples, drawn with "
+        f"replacement, the same for all members; centred ranks, Adam from {training.learning_rate:g} "
+        f"({training.backprop_rate:g} for backprop) to 0, {training.updates} updates, {config.seeds} seeds. Estimates: "
+        "raw fitness, at the network of the first seed."
     )

@@ -14,23 +14,23 @@ _SHADES = {
 
 
 def by_method(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each method, a shade of it for each number of samples."""
+    """Return a colour for each method, a shade of it for each number of samples."""
     used: dict[str, int] = {}
-    made = {}
+    colours = {}
     for name in names:
         method = name.split()[0]
         shades = _SHADES[method]
-        made[name] = shades[used.get(method, 0) % len(shades)]
+        colours[name] = shades[used.get(method, 0) % len(shades)]
         used[method] = used.get(method, 0) + 1
-    return made
+    return colours
 
 
 def curves_figure(curves: EsCurves, colours: Mapping[str, str] | None = None):
-    """Losses; errors, those on training examples dashed."""
+    """Draw losses and errors; training errors are dashed."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(8.8, 4.0), layout="constrained")
-    left, right = made.subplots(1, 2)
+    figure = Figure(figsize=(8.8, 4.0), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for name, colour in (colours or by_method(curves.names)).items():
         band(left, curves.of(name), "loss", colour, "-", name)
         band(right, curves.of(name), "test_error", colour, "-", name)
@@ -39,5 +39,5 @@ def curves_figure(curves: EsCurves, colours: Mapping[str, str] | None = None):
         axes.set(xlabel="update", xlim=(1, curves.updates), xscale="log")
     left.set(title="training loss, nats per example", ylim=(0, 2.6))
     right.set(title="error: test solid, training dashed", ylim=(0, 1))
-    made.legend(*left.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
-    return made
+    figure.legend(*left.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
+    return figure

@@ -8,7 +8,7 @@ from flipout.errors import InvalidArgument
 from ..running.experiment import Config, Outcome, check_least
 from ..running.results import Check, Number
 from ..running.runs import Run
-from ..training.supervised import Prepared, network, own_randomness, prepared
+from ..training.supervised import Prepared, build_network, isolated_randomness, prepare
 from . import claims
 from .curves import EsCurve, EsCurves, logged, named, trained
 from .estimates import NOISY, drawn
@@ -20,10 +20,10 @@ from .training import EsTraining
 class EsConfig(Config):
     training: EsTraining = field(default_factory=EsTraining)
     against: Literal["IdealES", "backprop"] = "IdealES"
-    samples: tuple[int, ...] = (1600,)  # members of an update, each a network of its own
+    samples: tuple[int, ...] = (1600,)  # members of an update
     seeds: int = 5
-    probe: int = 10_000  # training examples on which loss and error are followed
-    draws: int = 60  # of each estimate at one network
+    probe: int = 10_000  # training examples on which loss and error are measured
+    draws: int = 60  # estimates by each method at one network
 
     def __post_init__(self) -> None:
         check_least(self, seeds=2, probe=1, draws=10)
@@ -43,29 +43,31 @@ class EsConfig(Config):
 
 
 def work(config: EsConfig, run: Run) -> Outcome:
-    given = prepared(config.training, run)
+    prepared = prepare(config.training, run)
     estimates = ["FlipES", *(["IdealES"] if config.against == "IdealES" else []), NOISY]
     found = {
         method: run.piece(
             f"estimates.{method.replace(' ', '-')}",
-            lambda m=method: drawn(config.training, given, m, config.samples[0], config.draws, run),
+            lambda m=method: drawn(config.training, prepared, m, config.samples[0], config.draws, run),
         )
         for method in run.progress.track(estimates, "estimates")
     }
     curves = EsCurves(
         EsCurve(
-            **run.piece(".".join(map(str, one)), lambda o=one: trained(config.training, given, *o, config.probe, run))
+            **run.piece(
+                ".".join(map(str, one)), lambda o=one: trained(config.training, prepared, *o, config.probe, run)
+            )
         )
-        for one in run.progress.track(config.trained, "train", _dear)
+        for one in run.progress.track(config.trained, "train", _cost)
     )
     checks, numbers, paper = _compared(config, curves)
     checks = [claims.same_gradient(found), *checks]
     if config.against == "IdealES":
-        with own_randomness(run):
-            weights = sum(parameter.numel() for parameter in network(config.training, given).parameters())
-        more, own = claims.variances(found, config.training.group // 2, weights)
-        checks[1:1], numbers = more, {**numbers, **own}
-    return Outcome(_setting(config, given), numbers, paper, tuple(checks))
+        with isolated_randomness(run):
+            weights = sum(parameter.numel() for parameter in build_network(config.training, prepared).parameters())
+        more, ratios = claims.variances(found, config.training.group // 2, weights)
+        checks[1:1], numbers = more, {**numbers, **ratios}
+    return Outcome(_setting(config, prepared), numbers, paper, tuple(checks))
 
 
 def draw(config: EsConfig, run: Run) -> None:
@@ -83,29 +85,29 @@ def draw(config: EsConfig, run: Run) -> None:
 
 def _compared(config: EsConfig, curves: EsCurves) -> tuple[list[Check], dict[str, Number], dict[str, Number]]:
     numbers = claims.numbers(curves)
-    own = [named("FlipES", samples) for samples in config.samples]
+    flips = [named("FlipES", samples) for samples in config.samples]
     if config.against == "IdealES":
-        names = [(mine, named("IdealES", n)) for mine, n in zip(own, config.samples, strict=True)]
+        names = [(flip, named("IdealES", n)) for flip, n in zip(flips, config.samples, strict=True)]
         return [check for pair in names for check in claims.no_loss(curves, *pair)], numbers, {}
-    checks = [claims.comparable(curves, mine) for mine in own]
-    checks += [claims.lower(curves, own[-1], less) for less in own[:-1]]
-    for mine in own:
-        price = claims.seconds(curves, mine) / claims.seconds(curves, "backprop")
-        numbers[f"{mine} / backprop: time of an update"] = price
-    return checks, numbers, {f"{own[-1]} / backprop: time of an update": claims.PRICE}
+    checks = [claims.comparable(curves, flip) for flip in flips]
+    checks += [claims.lower(curves, flips[-1], fewer) for fewer in flips[:-1]]
+    for flip in flips:
+        price = claims.seconds(curves, flip) / claims.seconds(curves, "backprop")
+        numbers[f"{flip} / backprop: time of an update"] = price
+    return checks, numbers, {f"{flips[-1]} / backprop: time of an update": claims.PRICE}
 
 
-def _dear(one: tuple[str, int, int]) -> float:
-    method, samples, _ = one
+def _cost(training: tuple[str, int, int]) -> float:
+    method, samples, _ = training
     return {"FlipES": samples, "IdealES": 2 * samples, "backprop": 10}[method]
 
 
-def _setting(config: EsConfig, given: Prepared) -> str:
+def _setting(config: EsConfig, prepared: Prepared) -> str:
     training = config.training
     shape = "-".join(map(str, training.hidden)) if training.network == "fc" else f"of width {training.width:g}"
     rate = f" ({training.backprop_rate:g} for backprop)" if config.against == "backprop" else ""
     return (
-        f"{given.source}; {training.network} {shape}; each member has Gaussian noise of {training.std:g} on all "
+        f"{prepared.source}; {training.network} {shape}; each member has Gaussian noise of {training.std:g} on all "
         f"weights and biases, {training.group} members (pairs and their mirror images) share one ΔŴ in FlipES; "
         f"fitness: the mean log-likelihood of {training.batch} examples, drawn with replacement, the same for all "
         f"members; centred ranks, Adam from {training.learning_rate:g}{rate} to 0, {training.updates} updates, "

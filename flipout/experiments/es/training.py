@@ -14,7 +14,7 @@ from flipout.es import EvolutionStrategy, Local, Population
 from ..running.experiment import check_least
 from ..running.runs import Run
 from ..training import networks
-from ..training.supervised import Prepared, Supervised, network
+from ..training.supervised import Prepared, Supervised, build_network
 
 Method = Literal["FlipES", "IdealES", "backprop"]
 SCHEMES = {"FlipES": "flipout", "IdealES": "independent"}
@@ -22,59 +22,62 @@ SCHEMES = {"FlipES": "flipout", "IdealES": "independent"}
 
 @dataclass(frozen=True)
 class EsTraining(Supervised):
-    """Adam, its rate falling to 0 in a line, on the estimate of antithetic pairs with centred ranks. All members of an
-    update see one batch, drawn with replacement; their fitness is its mean log-likelihood, or the part of it that they
-    get right."""
+    """Adam on the estimate of antithetic pairs with centred ranks; its rate falls linearly to 0.
+
+    All members of an update see the same batch, drawn with replacement. Their fitness is its mean log-likelihood, or
+    the share that they get right.
+    """
 
     units: Literal["relu", "binary"] = "relu"
     fitness: Literal["likelihood", "accuracy"] = "likelihood"
     batch: int = 64
-    group: int = 40  # members with one ΔŴ
+    group: int = 40  # members that share one ΔŴ
     std: float = 0.02
-    learning_rate: float = 0.01  # of evolution strategies
-    backprop_rate: float = 1e-3  # of backpropagation
+    learning_rate: float = 0.01  # for evolution strategies
+    backprop_rate: float = 1e-3  # for backpropagation
     updates: int = 300
-    members: int = 0  # at once; 0 for as many as Local takes
+    members: int = 0  # evaluated together; 0 for the default of Local
 
     def __post_init__(self) -> None:
         check_least(self, "training.", batch=1, updates=1, members=0)
 
 
-# For small networks on scikit-learn's digits; the defaults are for MNIST. Both were chosen by a few trials.
+# For small networks on scikit-learn's digits; the defaults are for MNIST. Both were chosen in a few trials.
 DIGITS = EsTraining(data="digits", std=0.05, learning_rate=0.03, backprop_rate=0.01)
 
 
 class Task:
-    """The network of one seed, and the data as it takes them."""
+    """The network of one seed, its data and batches, and its fitness."""
 
-    def __init__(self, config: EsTraining, given: Prepared, seed: int, run: Run) -> None:
+    def __init__(self, config: EsTraining, prepared: Prepared, seed: int, run: Run) -> None:
         self.config, self.flat = config, config.network == "fc"
         torch.manual_seed(run.seed_of(f"network.{seed}"))
-        made = network(config, given, networks.Binary if config.units == "binary" else nn.ReLU)
-        # An input that all members share is multiplied with the mean once where it needs no flattening.
-        self.model: nn.Module = made[1:] if self.flat else made
-        self.x, self.x_test = (x.flatten(1) if self.flat else x for x in (given.x, given.x_test))
-        self.y, self.y_test = given.y, given.y_test
+        built = build_network(config, prepared, networks.Binary if config.units == "binary" else nn.ReLU)
+        # Without its flattening layer, the network multiplies an input that all members share with the mean only once.
+        self.model: nn.Module = built[1:] if self.flat else built
+        self.x, self.x_test = (x.flatten(1) if self.flat else x for x in (prepared.x, prepared.x_test))
+        self.y, self.y_test = prepared.y, prepared.y_test
         shape = (config.updates, config.batch)
         self.batches = torch.randint(len(self.x), shape, generator=run.generator(f"batches.{seed}")).to(self.x.device)
 
     def fitness(self, population: Population) -> Tensor:
-        """(size,): all of them on the same pictures."""
+        """Return (size,): the fitness of all members on the same images."""
         chosen = self.batches[population.generation % len(self.batches)]
         x, y = self.x[chosen], self.y[chosen]
-        made = population(x.expand(population.size, *x.shape), batched=not self.flat)
+        logits = population(x.expand(population.size, *x.shape), batched=not self.flat)
         if self.config.fitness == "accuracy":
-            return (made.argmax(2) == y).float().mean(1)
-        return made.log_softmax(2).gather(2, y.expand(population.size, -1).unsqueeze(2)).mean((1, 2))
+            return (logits.argmax(2) == y).float().mean(1)
+        return logits.log_softmax(2).gather(2, y.expand(population.size, -1).unsqueeze(2)).mean((1, 2))
 
     def strategy(self, method: str, samples: int, seed: int, **how: Any) -> EvolutionStrategy:
-        own = self.config
-        how = {"group": own.group, "fleet": Local(own.members or None), **how}
+        """Return a strategy for this network; `how` overrides its arguments."""
+        config = self.config
+        how = {"group": config.group, "fleet": Local(config.members or None), **how}
         return EvolutionStrategy(
             self.model,
             self.fitness,
             population=samples,
-            std=own.std,
+            std=config.std,
             antithetic=True,
             scheme=SCHEMES[method],
             seed=seed,
@@ -83,7 +86,7 @@ class Task:
 
 
 class Trainer:
-    """One network by one method. Those of one `seed` begin alike and see the same batches, whatever their method."""
+    """One network by one method. Networks of one seed start equal and see the same batches by every method."""
 
     def __init__(self, task: Task, method: str, samples: int, seed: int) -> None:
         self.task, self.model, self.at, self.seconds = task, task.model, 0, 0.0
@@ -114,8 +117,8 @@ class Trainer:
         self.seconds += time.perf_counter() - started
 
     @torch.no_grad()
-    def look(self, probe: int) -> dict[str, float]:
-        """The network at the mean weights, on some training examples and on the test set."""
+    def measure(self, probe: int) -> dict[str, float]:
+        """Measure the network at the mean weights, on `probe` training examples and on the test set."""
         self.model.eval()
         task = self.task
         x, y = task.x[:probe], task.y[:probe]

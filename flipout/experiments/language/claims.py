@@ -16,14 +16,16 @@ from .work import LanguageConfig, Trained
 
 CURVES_FIGURE, TABLE_FIGURE = "curves", "table"
 ONE_SEED = "one seed, so no interval"
-SPELLED = 2e-3  # nats by which products in tf32 may differ
+SPELLED = 2e-3  # nats: how much products in tf32 may differ
 Found = tuple[list[Check], dict[str, Number], dict[str, Number]]
 
 
 @dataclass(frozen=True)
 class Unit:
+    """A unit in which losses are given."""
+
     name: str
-    of: Callable[[float], float]  # nats
+    of: Callable[[float], float]  # from nats
 
 
 BITS = Unit("BPC", lambda nats: nats / math.log(2))
@@ -32,7 +34,7 @@ PERPLEXITY = Unit("perplexity", lambda nats: math.exp(min(nats, 700.0)))
 
 @dataclass(frozen=True)
 class Rows:
-    """The trained models of a run, by row, and how to speak of them."""
+    """The trained models of a run, by row, and the unit of their losses."""
 
     table: tuple[Row, ...]
     unit: Unit
@@ -46,7 +48,7 @@ class Rows:
         return [row for row in self.table if self.of(row.name)]
 
     def values(self, name: str, split: str) -> dict[int, float]:
-        """By seed, in the unit."""
+        """Return the loss of each seed, in the unit."""
         return {one.seed: self.unit.of(getattr(one, split)) for one in self.of(name)}
 
     def mean(self, name: str, split: str) -> float:
@@ -54,13 +56,13 @@ class Rows:
         return sum(values) / len(values)
 
     def difference(self, first: str, second: str, split: str) -> list[float]:
-        """first − second, seed by seed."""
-        one, other = self.values(first, split), self.values(second, split)
-        return [one[seed] - other[seed] for seed in one.keys() & other.keys()]
+        """Return first − second, seed by seed."""
+        minuend, subtrahend = self.values(first, split), self.values(second, split)
+        return [minuend[seed] - subtrahend[seed] for seed in minuend.keys() & subtrahend.keys()]
 
 
 def numbers(rows: Rows) -> tuple[dict[str, Number], dict[str, Number]]:
-    """Ours, and the paper's."""
+    """Return our numbers and the paper's."""
     ours: dict[str, Number] = {}
     paper: dict[str, Number] = {}
     for row in rows.there:
@@ -69,28 +71,28 @@ def numbers(rows: Rows) -> tuple[dict[str, Number], dict[str, Number]]:
             ours[name] = spread(list(rows.values(row.name, split).values()))
             paper[name] = "–" if row.quoted is None else row.quoted[place]
     for row in rows.there:
-        some = rows.of(row.name)
+        models = rows.of(row.name)
         ours[f"{row.title}: test {rows.unit.name} of windows from a zero state"] = rows.mean(row.name, "cold")
         ours[f"{row.title}: epochs (best), why ended"] = ", ".join(
-            f"{len(one.history)} ({one.best + 1}), {one.ended}" for one in some
+            f"{len(one.history)} ({one.best + 1}), {one.ended}" for one in models
         )
-        ours[f"{row.title}: seconds an epoch, tokens a second"] = "; ".join(map(_speed, some))
-        ours[f"{row.title}: parameters"] = some[0].size
+        ours[f"{row.title}: seconds an epoch, tokens a second"] = "; ".join(map(_speed, models))
+        ours[f"{row.title}: parameters"] = models[0].size
     return ours, paper
 
 
 def spread(values: Sequence[float]) -> Number:
-    """A number for one seed, else the mean with its standard error."""
+    """Return the value of a single seed, or the mean with its standard error."""
     value, error, *_ = interval(values)
     return value if len(values) == 1 else f"{value:.4g} ± {error:.2g} ({len(values)} seeds)"
 
 
 def _speed(one: Trained) -> str:
-    """Of the middle epoch by its time, warm-up left out. Those beside share the device."""
+    """Return the speed of the median epoch, without warm-up, and how many models shared the device."""
     epochs = sorted(one.history[2:] or one.history, key=lambda epoch: epoch["seconds"])
-    middle = epochs[len(epochs) // 2]
-    beside = f", {middle['beside']} side by side" if middle["beside"] > 1 else ""
-    return f"{middle['seconds']:.3g} s, {one.tokens / middle['training']:,.0f} tokens/s{beside}"
+    median = epochs[len(epochs) // 2]
+    beside = f", {median['beside']} side by side" if median["beside"] > 1 else ""
+    return f"{median['seconds']:.3g} s, {one.tokens / median['training']:,.0f} tokens/s{beside}"
 
 
 def must_hold(rows: Rows) -> list[Check]:
@@ -224,6 +226,6 @@ def faster(rows: Rows, first: str, second: str) -> list[Check]:
     return checks
 
 
-def whole(config: LanguageConfig) -> bool:
-    """Whether the paper's text was learned: its bars mean nothing on another."""
+def is_on_paper_text(config: LanguageConfig) -> bool:
+    """Tell whether the whole text of the paper was learned. Its bars mean nothing on another."""
     return config.text.startswith("ptb") and not config.most

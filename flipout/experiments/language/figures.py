@@ -11,16 +11,16 @@ from .rows import Row
 
 _OTHERS = ("#2e8b57", "#7a7a7a", "#b8860b", "#17a2b8", "#8a4fbf")
 _READINGS = (":", "--", "-.")
-_LONGER = 8  # times as many epochs: beyond it the shorter lines would be specks
+_LONGER = 8  # times as many epochs: beyond it short lines would be specks on a linear axis
 
 
 def _colour(row: Row) -> str | None:
-    """That of its scheme, where it has weight noise."""
+    """Return the colour of a row's scheme, if it has weight noise."""
     return COLOURS[row.scheme] if row.noisy else None
 
 
 def _lines(table: Sequence[Row]) -> dict[str, tuple[str, str]]:
-    """Colour and style of each row. Readings have the colour of the row whose name theirs begin with."""
+    """Return colour and style of each row. A reading has the colour of the row with which its name begins."""
     others = [row.name for row in table if not (row.noisy or row.reading)]
     colours, readings = dict(zip(others, _OTHERS, strict=False)), [row.name for row in table if row.reading]
     both = any(not row.tied for row in table)
@@ -34,12 +34,12 @@ def _lines(table: Sequence[Row]) -> dict[str, tuple[str, str]]:
 
 
 def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
-    """One figure: the loss of training under each row's noise, and that of the validation text at the mean weights."""
+    """Draw the training loss under the noise of each row, and the validation loss at the mean weights."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 
-    made = Figure(figsize=(9.0, 4.2), layout="constrained")
-    training, valid = made.subplots(1, 2)
+    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
+    training, valid = figure.subplots(1, 2)
     lines = _lines(rows.table)
     for row in rows.there:
         colour, style = lines[row.name]
@@ -63,31 +63,31 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
             axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.0, 0.5)))
-    made.legend(*valid.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
+    figure.legend(*valid.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
     caption = "Training and validation, epoch by epoch; a line for each seed."
-    return {CURVES_FIGURE: (caption, made)}
+    return {CURVES_FIGURE: (caption, figure)}
 
 
-_FAR = 1.25  # times: beyond it the axis is cut
+_FAR = 1.25  # a ratio of neighbours: beyond it the axis is cut
 
 
 def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
-    """Test values, where the paper has any to compare with; the best of its rows at the top."""
+    """Draw test values beside the paper's, with its best row at the top; nothing if the paper has none."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     there = sorted((row for row in rows.there if row.paper), key=lambda row: row.paper or (), reverse=True)
     if not there:
         return {}
-    own = [list(rows.values(row.name, "test").values()) for row in there]
-    points = [*chain.from_iterable(own), *(row.quoted[1] for row in there if row.quoted is not None)]
+    measured = [list(rows.values(row.name, "test").values()) for row in there]
+    points = [*chain.from_iterable(measured), *(row.quoted[1] for row in there if row.quoted is not None)]
     spans = _spans(points)
-    made = Figure(figsize=(6.0, 0.9 + 0.32 * len(there)), layout="constrained")
+    figure = Figure(figsize=(6.0, 0.9 + 0.32 * len(there)), layout="constrained")
     far = sum(point >= spans[-1][0] for point in points) / len(points) if len(spans) > 1 else 0.0
     widths = [1.0, min(max(far, 1 / 7), 1 / 2)][: len(spans)]
-    across = made.subplots(1, len(spans), sharey=True, width_ratios=widths, squeeze=False)[0]
+    across = figure.subplots(1, len(spans), sharey=True, width_ratios=widths, squeeze=False)[0]
     for axes, (low, high) in zip(across, spans, strict=True):
-        for place, (row, values) in enumerate(zip(there, own, strict=True)):
+        for place, (row, values) in enumerate(zip(there, measured, strict=True)):
             if row.quoted is not None:
                 axes.plot(row.quoted[1], place, "x", color="black", ms=7)
             axes.plot(values, [place] * len(values), "o", color=_colour(row) or "#555555", ms=6, alpha=0.8)
@@ -106,12 +106,12 @@ def table(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     across[0].set_xlabel(f"test {rows.unit.name}")
     across[0].plot([], [], "x", color="black", ms=7, label="the paper")
     across[0].plot([], [], "o", color="#555555", label="here, a point for each seed")
-    made.legend(loc="outside upper center", ncols=2, fontsize=7)
-    return {TABLE_FIGURE: ("The table: test values beside the paper's.", made)}
+    figure.legend(loc="outside upper center", ncols=2, fontsize=7)
+    return {TABLE_FIGURE: ("The table: test values beside the paper's.", figure)}
 
 
 def _spans(values: Sequence[float]) -> list[tuple[float, float]]:
-    """From the least to the largest; in two parts where some are far from the others."""
+    """Return the range of the values, in two parts if some are far from the others."""
     ordered = sorted(values)
     for before, after in pairwise(ordered):
         if after > _FAR * before:
@@ -119,7 +119,9 @@ def _spans(values: Sequence[float]) -> list[tuple[float, float]]:
     return [(ordered[0], ordered[-1])]
 
 
-def of(make: Callable[[Sequence[Any]], Rows]) -> Callable[[Sequence[Any]], Mapping[str, tuple[str, Any]]]:
+def figures_of(make: Callable[[Sequence[Any]], Rows]) -> Callable[[Sequence[Any]], Mapping[str, tuple[str, Any]]]:
+    """Return a function from trained models to their figures."""
+
     def figures(trained: Sequence[Any]) -> Mapping[str, tuple[str, Any]]:
         rows = make(trained)
         return {**table(rows), **curves(rows)}

@@ -1,4 +1,4 @@
-"""Text from the language models of a run: at the mean weights, and under draws of their noise."""
+"""Writing text with the language models of a run: at the mean weights, and under draws of their noise."""
 
 import copy
 import shlex
@@ -23,11 +23,11 @@ from .work import LanguageConfig, Table
 
 @dataclass(frozen=True)
 class Writing:
-    """How a text is written: token by token, each drawn from what the model predicts."""
+    """How a text is written: token by token, each drawn from the prediction of the model."""
 
     length: int = 200  # tokens
-    temperature: float = 0.8  # of the prediction; 0: always the likeliest token
-    prompt: str = ""  # characters, or words with blanks between
+    temperature: float = 0.8  # of the prediction; 0: always the most likely token
+    prompt: str = ""  # characters, or words separated by blanks
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -35,10 +35,10 @@ class Writing:
 
 
 def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[str, str]:
-    """By their weights: "mean", then "draw 0", "draw 1", …; rows without weight noise have only the mean."""
+    """Return the texts by their weights: "mean", "draw 0", "draw 1", … A row without weight noise has only "mean"."""
     if draws < 0:
         raise InvalidArgument(f"generate(draws={draws}): expected a whole number ≥ 0.")
-    table, config, started = _opened(folder)
+    table, config, started = _open(folder)
     weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
     there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))
     if row not in [one.name for one in table.rows]:
@@ -50,7 +50,8 @@ def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[s
         )
         raise InvalidArgument(f"--row {row}: this run has {', '.join(rows) or 'no trained row yet'}. Use: {fix}")
     if not weights.exists():
-        left_behind = weights.with_name(f"{row}.{seed}.json").exists()  # it is trained, so --resume would do nothing
+        # A row that is trained already: --resume would do nothing.
+        left_behind = weights.with_name(f"{row}.{seed}.json").exists()
         out, resume = (f"{folder}-again", []) if left_behind else (str(folder), ["--resume"])
         fix = shlex.join([*started, "--out", out, "--rows", row, "--seeds", str(seed), *resume])
         raise DataError(
@@ -61,33 +62,33 @@ def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[s
     text = data.text(config.text)
     model = table.row(row).model(len(text.vocabulary), config.shape, 0).eval()
     with torch.no_grad():
-        held = load_file(weights)
-        if held["decoder.bias"].shape != model.decoder.bias.shape:
+        saved = load_file(weights)
+        if saved["decoder.bias"].shape != model.decoder.bias.shape:
             raise DataError(
-                f"{weights.name} is of a text with {len(held['decoder.bias'])} kinds of tokens, and {text.source} has "
+                f"{weights.name} knows {len(saved['decoder.bias'])} kinds of tokens, and {text.source} has "
                 f"{len(text.vocabulary)}: use the data, or the version of Python, that it was trained with."
             )
         for name, parameter in model.named_parameters():
-            parameter.copy_(held[name])
-    made = {"mean": write(model, text.vocabulary, how)}
+            parameter.copy_(saved[name])
+    written = {"mean": write(model, text.vocabulary, how)}
     for number in range(draws if table.row(row).noisy else 0):
-        one = copy.deepcopy(model)
-        with flipout.hold(one, seed=number):
-            flipout.freeze(one, at="draw")
-        made[f"draw {number}"] = write(one, text.vocabulary, how)
-    return made
+        drawn = copy.deepcopy(model)
+        with flipout.hold(drawn, seed=number):
+            flipout.freeze(drawn, at="draw")
+        written[f"draw {number}"] = write(drawn, text.vocabulary, how)
+    return written
 
 
 @torch.no_grad()
 def write(model: RegularizedModel, vocabulary: tuple[str, ...], how: Writing) -> str:
-    """The text, its prompt included."""
+    """Return a text, including its prompt."""
     by_word = max(map(len, vocabulary)) > 1 and "<eos>" in vocabulary
     tokens = _prompt(vocabulary, how.prompt, by_word)
     generator = torch.Generator().manual_seed(how.seed)
-    made = model(torch.tensor([tokens]), model.start(1))
+    output = model(torch.tensor([tokens]), model.start(1))
     for _ in range(how.length):
-        tokens.append(int(_next(made.logits[0, -1], how.temperature, generator)))
-        made = model(torch.tensor([tokens[-1:]]), made.state)
+        tokens.append(int(_next(output.logits[0, -1], how.temperature, generator)))
+        output = model(torch.tensor([tokens[-1:]]), output.state)
     written = [vocabulary[token] for token in tokens]
     if not by_word:
         return "".join(written)
@@ -101,20 +102,20 @@ def _next(logits: Tensor, temperature: float, generator: torch.Generator) -> Ten
 
 
 def _prompt(vocabulary: tuple[str, ...], prompt: str, by_word: bool) -> list[int]:
-    """A text begins as a line does."""
+    """Return the tokens of a prompt, after the end of a line: texts begin as a line does."""
     begin = "<eos>" if by_word else "\n"
-    asked = prompt.split() if by_word else list(prompt)
-    unknown = [token for token in asked if token not in vocabulary]
+    words = prompt.split() if by_word else list(prompt)
+    unknown = [token for token in words if token not in vocabulary]
     if unknown:
         raise InvalidArgument(
             f"--prompt: {unknown[0]!r} is not among the {len(vocabulary)} tokens that the model knows, such as "
             f"{', '.join(map(repr, vocabulary[:8]))}."
         )
-    return [vocabulary.index(token) for token in [begin, *asked]]
+    return [vocabulary.index(token) for token in [begin, *words]]
 
 
-def _opened(folder: Path) -> tuple[Table, LanguageConfig, list[str]]:
-    """The table and the settings of a run, and the command that started it, without its settings and folder."""
+def _open(folder: Path) -> tuple[Table, LanguageConfig, list[str]]:
+    """Return the table and the config of a run, and the command that started it, without settings and folder."""
     try:
         config = load(folder / CONFIG)
         settings = convert(config, Settings)

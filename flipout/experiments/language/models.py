@@ -1,4 +1,4 @@
-"""Language models of the paper's tables: LSTM layers with dropout around them, and rules or noise of a row inside."""
+"""Language models of the paper's tables: LSTM layers with dropout around them, regularised as a row says."""
 
 import math
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from flipout.errors import InvalidArgument
 
 from ..running.experiment import check_least
 
-State = tuple[tuple[Tensor, Tensor], ...]  # (h, c) of each layer, (1, N, width)
+State = tuple[tuple[Tensor, Tensor], ...]  # (h, c) of each layer: (1, N, width)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """`hidden` of all layers; where the decoder is tied, the last is as wide as the embedding."""
+    """The widths of a model. If the decoder is tied, the last layer is as wide as the embedding."""
 
     embedding: int = 650  # 0: one-hot
     hidden: int = 650
     layers: int = 2
-    orthogonal: bool = False  # each gate's weights; else U(±1/√fan_in)
-    forget_bias: float = 0.0  # added to the forget gate's initial bias
+    orthogonal: bool = False  # initial weights of each gate; else U(±1/√fan_in)
+    forget_bias: float = 0.0  # initial bias of the forget gate
 
     def __post_init__(self) -> None:
         check_least(self, "shape.", embedding=0, hidden=1, layers=1)
@@ -34,11 +34,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Probabilities; masks are locked over the time steps of a window, or drawn for each step."""
+    """Probabilities of dropout. Masks are locked over the time steps of a window, or drawn for each step."""
 
-    words: float = 0.0  # rows of the embedding
+    words: float = 0.0  # whole rows of the embedding
     inputs: float = 0.0
-    between: float = 0.0  # layers
+    between: float = 0.0  # between layers
     outputs: float = 0.0
     locked: bool = True
 
@@ -46,11 +46,11 @@ class Dropout:
         return rival.LockedDropout(p, batch_first=True) if self.locked else nn.Dropout(p)
 
 
-class Made(NamedTuple):
+class ModelOutput(NamedTuple):
     logits: Tensor  # (N, time, tokens)
     state: State
-    raw: Tensor  # (N, time, width): of the last layer
-    output: Tensor  # the same as the decoder sees it, under dropout
+    raw: Tensor  # (N, time, width): the output of the last layer
+    output: Tensor  # raw, under dropout: the input of the decoder
 
 
 class Decoder(nn.Linear):
@@ -67,7 +67,7 @@ class Decoder(nn.Linear):
 
 
 class RegularizedModel(nn.Module):
-    """Embedding or one-hot characters, LSTM layers, decoder. A call is one window, (N, time) tokens."""
+    """Embedding or one-hot input, LSTM layers, decoder. One call takes one window: tokens (N, time)."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class RegularizedModel(nn.Module):
     ) -> None:
         super().__init__()
         if tied and not shape.embedding:
-            raise InvalidArgument("a tied decoder needs an embedding, and one-hot input has none: shape.embedding ≥ 1.")
+            raise InvalidArgument("a tied decoder needs an embedding, not one-hot input: give shape.embedding ≥ 1.")
         self.drop = drop
         self.embedding = nn.Embedding(tokens, shape.embedding) if shape.embedding else None
         self.register_buffer("one_hot", None if shape.embedding else torch.eye(tokens), persistent=False)
@@ -94,16 +94,16 @@ class RegularizedModel(nn.Module):
             assert self.embedding is not None
             self.decoder.weight = self.embedding.weight
 
-    def forward(self, tokens: Tensor, state: State) -> Made:
+    def forward(self, tokens: Tensor, state: State) -> ModelOutput:
         x, last = self.inputs(self._encoded(tokens)), []
         for i, layer in enumerate(self.layers):
-            x, own = layer(self.between(x) if i else x, state[i])
-            last.append(own)
+            x, layer_state = layer(self.between(x) if i else x, state[i])
+            last.append(layer_state)
         output = self.outputs(x)
-        return Made(self.decoder(output), tuple(last), x, output)
+        return ModelOutput(self.decoder(output), tuple(last), x, output)
 
     def start(self, count: int) -> State:
-        """Zeros, for so many streams."""
+        """Return a zero state for `count` streams."""
         like = self.decoder.bias
         return tuple((like.new_zeros(1, count, width), like.new_zeros(1, count, width)) for width in self.widths)
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from ..running.experiment import Experiment
-from .figures import of
+from .figures import figures_of
 from .models import Shape
 from .rows import CHARACTERS, LARGE, WORDS
 from .schedules import Schedule
@@ -24,13 +24,13 @@ from .training import LanguageTraining
 from .work import Table
 
 _CHAR_TRAINING: dict[str, Any] = {"optimizer": "amsgrad", "clip": 1.0, "reading": 50}
-_CHAR_SCHEDULE: dict[str, Any] = {"rate": 0.002, "factor": 2.0, "rest": 2}  # of the small presets
+_CHAR_SCHEDULE: dict[str, Any] = {"rate": 0.002, "factor": 2.0, "rest": 2}  # for the small presets
 _CHAR_SHAPE: dict[str, Any] = {"embedding": 0, "layers": 1, "orthogonal": True, "forget_bias": 1.0}
 _CHAR_PAPER = CharConfig(
     side_by_side=2,
     text="ptb_characters",
     shape=Shape(hidden=1000, **_CHAR_SHAPE),
-    # Clipped at 1 as the sum over a window's time steps; a cosine from 0.004 has the paper's rate as its mean.
+    # The paper clips the sum over a window at 1. The mean of a cosine from 0.004 is the paper's rate.
     training=LanguageTraining(
         schedule=Schedule(rate=0.004, form="cosine", epochs=60, stop=12),
         batch=32,
@@ -41,7 +41,7 @@ _CHAR_PAPER = CharConfig(
     longer=5,
 )
 _CHAR_PLANNED = {row.name: _CHAR_PAPER.training_of(row).schedule.epochs for row in CHARACTERS}
-_CHAR_TABLE = Table(CHARACTERS, partial(char_found, planned=_CHAR_PLANNED), of(char_rows))
+_CHAR_TABLE = Table(CHARACTERS, partial(char_found, planned=_CHAR_PLANNED), figures_of(char_rows))
 
 PTB_CHAR = Experiment(
     name="ptb-char",
@@ -74,7 +74,7 @@ PTB_CHAR = Experiment(
     draw=_CHAR_TABLE.draw,
 )
 
-_WORD_TABLE = Table(WORDS, word_found, of(word_rows))
+_WORD_TABLE = Table(WORDS, word_found, figures_of(word_rows))
 _WORD_SCHEDULE: dict[str, Any] = {"epochs": WORD_EPOCHS, "rate": 30.0, "factor": 4.0, "patience": 5}
 
 PTB_WORD = Experiment(
@@ -112,7 +112,7 @@ PTB_WORD = Experiment(
     draw=_WORD_TABLE.draw,
 )
 
-_LARGE_TABLE = Table(LARGE, large_found, of(large_rows))
+_LARGE_TABLE = Table(LARGE, large_found, figures_of(large_rows))
 _LARGE_TRAINING: dict[str, Any] = {"optimizer": "adam", "clip": 0.25}
 _LARGE_SCHEDULE: dict[str, Any] = {"rate": 0.001, "form": "constant"}
 

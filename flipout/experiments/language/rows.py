@@ -1,6 +1,6 @@
 """The rows of the paper's tables of language models: what regularises each, and the paper's numbers.
 
-They stand in the order of what they prove: flipout and its rival in one weight noise, then the others.
+Flipout comes first, then the same noise shared by a batch, then the other methods.
 """
 
 from collections.abc import Callable
@@ -16,27 +16,29 @@ from flipout import regularizers as rival
 
 from .models import Dropout, RegularizedModel, Shape
 
-# Under autocast torch's own LSTM takes float16; a shared noise of σ = 0 is the plain LSTM in the dtype asked for.
+# Under autocast torch's LSTM computes in float16. Shared noise of σ = 0 is the plain LSTM, in the dtype asked for.
 PLAIN = flipout.MultiplicativeGaussian(0.0)
 
 
 @dataclass(frozen=True)
 class Row:
+    """One row of a table: a model and its regularisation."""
+
     name: str
     title: str
-    paper: tuple[float, float] | None = None  # validation and test; of a tied decoder, what it is compared with
+    paper: tuple[float, float] | None = None  # validation and test; for a tied decoder, the numbers of the untied one
     drop: Dropout = field(default_factory=Dropout)
     lstm: Callable[..., nn.LSTM] = nn.LSTM
     noise: flipout.Distribution = PLAIN
     scheme: Literal["shared", "flipout"] = "shared"
-    weights: tuple[str, ...] = ("hh",)  # under the noise
+    weights: tuple[str, ...] = ("hh",)  # weights with noise
     tied: bool = False
-    reading: bool = False  # another one of what the paper leaves open in a row
-    share: float = 1.0  # of the epochs
+    reading: bool = False  # another reading of what the paper leaves open
+    share: float = 1.0  # share of the epochs
 
     @property
     def quoted(self) -> tuple[float, float] | None:
-        """What the paper has of this very row: its decoders are not tied, by their count of parameters."""
+        """The paper's numbers for this row. By their parameter counts, the paper's decoders are not tied."""
         return None if self.tied else self.paper
 
     @property
@@ -44,14 +46,14 @@ class Row:
         return self.noise is not PLAIN
 
     def model(self, tokens: int, shape: Shape, seed: int) -> RegularizedModel:
-        """Models of one seed and one shape begin alike."""
+        """Return the model. Models of one seed and one shape start equal."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            made = RegularizedModel(tokens, shape, self.drop, self.lstm, self.tied)
+            model = RegularizedModel(tokens, shape, self.drop, self.lstm, self.tied)
         if self.lstm is nn.LSTM:
             where = [f"layers.*.weight_{which}*" for which in self.weights]
-            flipout.perturb(made, self.noise, scheme=self.scheme, where=where)
-        return made
+            flipout.perturb(model, self.noise, scheme=self.scheme, where=where)
+        return model
 
 
 GAUSS, HALF = flipout.MultiplicativeGaussian(1.0), flipout.DropConnect(0.5)

@@ -24,19 +24,19 @@ char_rows = partial(claims.Rows, CHARACTERS, claims.BITS)
 
 
 def char_found(config: LanguageConfig, trained: Sequence[Trained], planned: Mapping[str, int]) -> claims.Found:
-    """`planned` has the epochs of each row in the paper's preset."""
-    made = char_rows(trained)
-    ours, paper = claims.numbers(made)
-    checks = [*claims.must_hold(made), *claims.ranking(made, "flipout", "shared", "unregularised")]
-    if claims.whole(config):
+    """Return the checks of table 2, our numbers and the paper's. `planned`: epochs of each row in the paper preset."""
+    rows = char_rows(trained)
+    ours, paper = claims.numbers(rows)
+    checks = [*claims.must_hold(rows), *claims.ranking(rows, "flipout", "shared", "unregularised")]
+    if claims.is_on_paper_text(config):
         bars = {}
         for row in CHARACTERS:
             bar = _BAR.get(row.name, 0.04)
             bars[row.name] = (f"is within {bar:g}", lambda own, other, bar=bar: own <= other + bar)
-        settled = claims.within(
-            made, bars, lambda one: one.ended == "early stopping" or len(one.history) >= planned[one.row]
+        bar_checks = claims.within(
+            rows, bars, lambda one: one.ended == "early stopping" or len(one.history) >= planned[one.row]
         )
-        checks += [*settled, *claims.same_order(made)]
+        checks += [*bar_checks, *claims.same_order(rows)]
         for name, (valid, test) in _QUOTED.items():
             for split, value in (("validation", valid), ("test", test)):
                 key = f"{name}, as the paper quotes it: {split} BPC"
@@ -61,27 +61,28 @@ word_rows = partial(claims.Rows, WORDS, claims.PERPLEXITY)
 
 
 def word_found(config: LanguageConfig, trained: Sequence[Trained]) -> claims.Found:
-    made = word_rows(trained)
-    ours, paper = claims.numbers(made)
-    checks = [*claims.must_hold(made), *claims.ranking(made, "wd-flipout", "wd", "unregularised")]
+    """Return the checks of table 3, our numbers and the paper's."""
+    rows = word_rows(trained)
+    ours, paper = claims.numbers(rows)
+    checks = [*claims.must_hold(rows), *claims.ranking(rows, "wd-flipout", "wd", "unregularised")]
     for first, second in (("wd-flipout", "wd"), ("wd-flipout-tied", "wd-tied")):
         which = "tied" if first.endswith("tied") else "untied"
         checks += claims.over_seeds(
             f"test-below-{which}",
             f"WD + flipout is below WD on the test text, {which} (difference in perplexity; the paper: −2.51)",
             "difference in perplexity",
-            made.difference(first, second, "test"),
+            rows.difference(first, second, "test"),
             lambda value, low, high: high < 0,
             claims.TABLE_FIGURE,
         )
-    if claims.whole(config):
+    if claims.is_on_paper_text(config):
         bars = {}
         for row in WORDS:
             share = 1.02 if row.name == "wd" else 1.03
             bars[row.name] = (f"is within {100 * share - 100:.0f} %, or better", lambda a, b, s=share: a <= s * b)
         bars |= {name: (f"is at most {bar:g}", lambda a, b, bar=bar: a <= bar) for name, bar in _WORD_BARS.items()}
-        settled = claims.within(made, bars, lambda one: len(one.history) >= WORD_EPOCHS)
-        checks += [*settled, *claims.same_order(made)]
+        bar_checks = claims.within(rows, bars, lambda one: len(one.history) >= WORD_EPOCHS)
+        checks += [*bar_checks, *claims.same_order(rows)]
     return checks, ours, paper
 
 
@@ -94,10 +95,11 @@ large_rows = partial(claims.Rows, LARGE, claims.PERPLEXITY)
 
 
 def large_found(config: LanguageConfig, trained: Sequence[Trained]) -> claims.Found:
-    made = large_rows(trained)
-    ours, paper = claims.numbers(made)
-    for row in made.there:
-        last = [one.history[-1]["train"] for one in made.of(row.name)]
+    """Return the checks of the training curves, our numbers and the paper's."""
+    rows = large_rows(trained)
+    ours, paper = claims.numbers(rows)
+    for row in rows.there:
+        last = [one.history[-1]["train"] for one in rows.of(row.name)]
         name = f"{row.title}: training perplexity at the end"
-        ours[name], paper[name] = claims.spread([made.unit.of(nats) for nats in last]), "–"
-    return [*claims.must_hold(made), *claims.faster(made, "wd-flipout", "wd")], ours, paper
+        ours[name], paper[name] = claims.spread([rows.unit.of(nats) for nats in last]), "–"
+    return [*claims.must_hold(rows), *claims.faster(rows, "wd-flipout", "wd")], ours, paper

@@ -1,4 +1,4 @@
-"""A language model's way along a text: windows in order, state carried, and the sum of its losses."""
+"""Walking a language model along a text: windows in order, the state carried along, the losses added up."""
 
 from itertools import pairwise
 
@@ -10,21 +10,24 @@ import flipout
 from flipout.errors import InvalidArgument
 
 from ..training.modes import in_eval_mode
-from .models import Made, RegularizedModel
+from .models import ModelOutput, RegularizedModel
 
 
 def streams(tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """(count, length) inputs and targets: each stream a part of the text. Fewer than `count` tokens are left over."""
+    """Cut a text into streams: inputs and targets (count, length). Fewer than `count` tokens are left over."""
     length = (len(tokens) - 1) // count
     if not length:
-        raise InvalidArgument(f"{count} streams of a text of {len(tokens)} tokens: give each stream 2 or more of them.")
+        raise InvalidArgument(f"{count} streams of a text of {len(tokens)} tokens: each stream needs at least 2.")
     inputs, targets = (tokens[i : i + length * count].view(count, length) for i in (0, 1))
     return inputs, targets
 
 
 class Walk:
-    """State and sum stay on the device, so that nothing in a step waits for it. A place is where a window begins, and
-    which of its tokens there are: tensors, as captured functions want them. The last window may be shorter."""
+    """A walk along a text. State and sum of losses stay on the device, so that no step waits for it.
+
+    A place says where a window begins and which of its tokens exist: tensors, for captured functions. The last window
+    may be shorter.
+    """
 
     def __init__(
         self, model: RegularizedModel, tokens: Tensor, count: int, window: int, *, carried: bool = True
@@ -44,37 +47,37 @@ class Walk:
         return self.targets.numel()
 
     def begin(self, order: Tensor | None = None) -> None:
-        """From a zero state; the full windows in an order, if one is given."""
+        """Begin from a zero state, with the full windows in an `order` if given."""
         if order is not None:
             self.starts[: self.full] = order.to(self.starts.device) * len(self.places[0][1])
         self.total.zero_()
         self._reset()
 
-    def look(self, start: Tensor, within: Tensor) -> tuple[Made, Tensor]:
-        """The model on a window, and its mean loss."""
+    def evaluate(self, start: Tensor, within: Tensor) -> tuple[ModelOutput, Tensor]:
+        """Return the output of the model on a window, and its mean loss."""
         inputs, targets = (side.index_select(1, start + within) for side in (self.inputs, self.targets))
-        made = self.model(inputs, self.state)
-        return made, cross_entropy(made.logits.flatten(0, 1), targets.flatten())
+        output = self.model(inputs, self.state)
+        return output, cross_entropy(output.logits.flatten(0, 1), targets.flatten())
 
     @torch.no_grad()
-    def move(self, made: Made, loss: Tensor) -> None:
-        """On from a window."""
-        self.total += loss.detach().double() * (made.logits.shape[0] * made.logits.shape[1])
+    def move(self, output: ModelOutput, loss: Tensor) -> None:
+        """Add the loss of a window, and carry its state to the next."""
+        self.total += loss.detach().double() * (output.logits.shape[0] * output.logits.shape[1])
         if not self.carried:
             return self._reset()
-        for layer, last in zip(self.state, made.state, strict=True):
-            for held, part in zip(layer, last, strict=True):
-                held.copy_(part)
+        for layer, last in zip(self.state, output.state, strict=True):
+            for current, following in zip(layer, last, strict=True):
+                current.copy_(following)
 
     @torch.no_grad()
     def _reset(self) -> None:
         for layer in self.state:
-            for held in layer:
-                held.zero_()
+            for part in layer:
+                part.zero_()
 
 
 class Reading:
-    """The mean loss of a text at the mean weights, `count` streams at a time; one stream is the text as it is."""
+    """The mean loss of a text at the mean weights, in `count` streams."""
 
     def __init__(
         self, model: RegularizedModel, tokens: Tensor, count: int = 1, window: int = 256, *, carried: bool = True
@@ -84,7 +87,7 @@ class Reading:
 
     @torch.no_grad()
     def __call__(self) -> Tensor:
-        """Nats per token, on the device."""
+        """Return the nats per token, on the device."""
         self.walk.begin()
         with in_eval_mode(self.walk.model):
             for place in self.walk.places:
@@ -95,24 +98,24 @@ class Reading:
         self.step.close()
 
     def _step(self, start: Tensor, within: Tensor) -> None:
-        self.walk.move(*self.walk.look(start, within))
+        self.walk.move(*self.walk.evaluate(start, within))
 
 
 def read(model: RegularizedModel, tokens: Tensor, count: int = 1, window: int = 256, *, carried: bool = True) -> float:
-    """What a `Reading` finds, once."""
+    """Return the loss that a `Reading` finds."""
     reading = Reading(model, tokens, count, window, carried=carried)
-    found = float(reading())
+    loss = float(reading())
     reading.close()
-    return found
+    return loss
 
 
 @torch.no_grad()
 def spelled_out(model: RegularizedModel, tokens: Tensor) -> float:
-    """The definition: one token after the other, each predicted from all before it."""
+    """Return the loss by its definition: one token after the other, each predicted from all before it."""
     state, losses = model.start(1), []
     with in_eval_mode(model):
-        for given, following in pairwise(tokens):
-            made = model(given.view(1, 1), state)
-            state = made.state
-            losses.append(cross_entropy(made.logits.flatten(0, 1).double(), following.view(1)))
+        for token, following in pairwise(tokens):
+            output = model(token.view(1, 1), state)
+            state = output.state
+            losses.append(cross_entropy(output.logits.flatten(0, 1).double(), following.view(1)))
     return float(torch.stack(losses).mean())

@@ -1,4 +1,4 @@
-"""The work of the language-model tables: rows and seeds trained side by side, each tested at its best weights."""
+"""The work of the language-model tables: rows and seeds train side by side, and each is tested at its best weights."""
 
 import math
 import time
@@ -30,19 +30,19 @@ _SPELLED = 200  # tokens
 
 @dataclass(frozen=True)
 class LanguageConfig(Config):
-    """`--resume` with other rows or seeds adds them to the run."""
+    """The settings of a table. `--resume` with other rows or seeds adds them to the run."""
 
     choices: ClassVar[tuple[str, ...]] = ("rows", "seeds", "side_by_side", "minutes")
-    rows: tuple[str, ...] = ()  # of the table, to be trained
-    seeds: tuple[int, ...] = (0,)  # each row is trained once with each
-    side_by_side: int = 1  # rows and seeds that train at once, each on a CUDA stream of its own
-    minutes: float | None = None  # stop after the last epoch that ends in this time; --resume goes on
+    rows: tuple[str, ...] = ()  # rows of the table to train
+    seeds: tuple[int, ...] = (0,)  # each row is trained with each seed
+    side_by_side: int = 1  # models that train together, each on its own CUDA stream
+    minutes: float | None = None  # stop after the last epoch that ends in this time; --resume continues
     text: Literal["ptb_words", "ptb_characters", "embedded_words", "embedded_characters"] = "ptb_words"
-    most: int = 0  # tokens of each part of the text; 0: all
+    most: int = 0  # tokens of each part of the text; 0: all of them
     shape: Shape = field(default_factory=Shape)
     training: LanguageTraining = field(default_factory=LanguageTraining)
-    longer: float = 1.0  # times as many epochs for rows with noise on their weights, which learn more slowly
-    draws: int = 60  # of the loss at flipout's weights, under each scheme
+    longer: float = 1.0  # times as many epochs for rows with weight noise, which learn more slowly
+    draws: int = 60  # losses at the weights of flipout, under each scheme
 
     def __post_init__(self) -> None:
         check_least(self, side_by_side=1, most=0, draws=10)
@@ -60,18 +60,18 @@ class LanguageConfig(Config):
 
 @dataclass(frozen=True)
 class Trained:
-    """A row with one seed. Losses are nats per token at the mean weights; `valid` and `test` of one stream, batch 1."""
+    """A trained row with one seed. Losses are nats per token at the mean weights; `valid` and `test` in one stream."""
 
     row: str
     seed: int
-    size: int  # Parameters' elements
+    size: int  # number of weights
     tokens: int  # predicted in an epoch
     history: list[dict[str, Any]]
     ended: str
     valid: float
     test: float
-    cold: float  # the test text in windows from a zero state each
-    spelled: float  # how far the loss is from that of one token after the other
+    cold: float  # the test text, each window from a zero state
+    spelled: float  # difference from the loss of one token after the other
     drawn: dict[str, list[float]]  # losses of random batches at these weights, under each scheme
 
     @property
@@ -85,7 +85,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Table:
-    """What sets one experiment apart: its rows, and what is claimed of them."""
+    """One of the tables: its rows, what is claimed of them, and their figures."""
 
     rows: tuple[Row, ...]
     found: Callable[[LanguageConfig, Sequence[Trained]], tuple[list[Check], dict[str, Number], dict[str, Number]]]
@@ -111,7 +111,7 @@ class Table:
             run.draw(name, caption, figure)
 
     def trained(self, run: Run) -> list[Trained]:
-        """All that the run has, of this session and of others, in the order of the table."""
+        """Return all trained models of the run, also of earlier sessions, in the order of the table."""
         order = {row.name: place for place, row in enumerate(self.rows)}
         names = [name for name in run.finished_pieces() if name.partition(".")[0] in order]
         found = [Trained(**run.piece(name, dict)) for name in names]
@@ -120,8 +120,8 @@ class Table:
             if one.tokens != found[0].tokens:
                 raise RunError(
                     f"{run.folder}: {one.row}.{one.seed}.json predicts {one.tokens:,} tokens an epoch, "
-                    f"{found[0].row}.{found[0].seed}.json {found[0].tokens:,}: they are of runs with other settings. "
-                    "Take out the one that was copied from another run."
+                    f"{found[0].row}.{found[0].seed}.json {found[0].tokens:,}: they are of different runs. "
+                    "Remove the file that was copied from another run."
                 )
         return found
 
@@ -131,26 +131,27 @@ class Table:
         waiting = deque(pair for pair in pairs if ".".join(map(str, pair)) not in run.finished_pieces())
         active: list[Trainer] = []
         if waiting:
-            run.progress.say("After each epoch: training / validation loss in nats a token (seconds for each)")
+            run.progress.say("After each epoch: training / validation loss in nats per token (seconds for each)")
         while waiting or active:
             while waiting and len(active) < config.side_by_side:
                 name, seed = waiting.popleft()
                 row = self.row(name)
                 active.append(Trainer(config.training_of(row), config.shape, row, seed, text, run))
             before = time.monotonic()
-            going = [trainer for trainer in active if not trainer.ended]
-            if going:
-                _epoch(going, run)
+            unfinished = [trainer for trainer in active if not trainer.ended]
+            if unfinished:
+                _epoch(unfinished, run)
             longest = max(longest, time.monotonic() - before)
             for trainer in [trainer for trainer in active if trainer.ended]:
                 active.remove(trainer)
                 _test(trainer, config, text, run)
             limit = math.inf if config.minutes is None else 60 * config.minutes
             if (waiting or active) and time.monotonic() - began + longest > limit:
-                raise KeyboardInterrupt  # as if by hand: what is kept is kept
+                raise KeyboardInterrupt  # as if by hand: checkpoints stay
 
 
 def _epoch(trainers: Sequence[Trainer], run: Run) -> None:
+    """Train all models for one epoch, window by window in turns."""
     started = time.perf_counter()
     for trainer in trainers:
         trainer.begin()
@@ -160,16 +161,16 @@ def _epoch(trainers: Sequence[Trainer], run: Run) -> None:
     _wait(run)
     training = time.perf_counter() - started
     for trainer in trainers:
-        trainer.look()
+        trainer.validate()
     _wait(run)
     seconds = time.perf_counter() - started
     for trainer in trainers:
         trainer.finish(training=training, seconds=seconds, beside=len(trainers))
-    told = (
+    losses_shown = (
         f"{one.name} epoch {len(one.history)}: {one.history[-1]['train']:.4f} / {one.losses[-1]:.4f}"
         for one in trainers
     )
-    run.progress.say(f"{'; '.join(told)} ({training:.2f} + {seconds - training:.2f} s)")
+    run.progress.say(f"{'; '.join(losses_shown)} ({training:.2f} + {seconds - training:.2f} s)")
 
 
 def _wait(run: Run) -> None:
@@ -178,7 +179,7 @@ def _wait(run: Run) -> None:
 
 
 def _test(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> None:
-    """A model at its best weights, which stay in the run."""
+    """Test a model at its best weights, which stay in the run."""
     trainer.close()
     trainer.to_best()
     with trainer.on_stream():
@@ -189,9 +190,9 @@ def _test(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -
 
 def _tested(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, Any]:
     model, window = trainer.model, config.training.window
-    few = text.valid[: _SPELLED + 1]
-    for epoch, told in enumerate(trainer.history, 1):
-        run.log(epoch, **{name: told[name] for name in ("train", "valid", "rate")})
+    excerpt = text.valid[: _SPELLED + 1]
+    for epoch, record in enumerate(trainer.history, 1):
+        run.log(epoch, **{name: record[name] for name in ("train", "valid", "rate")})
     return asdict(
         Trained(
             row=trainer.row.name,
@@ -203,7 +204,7 @@ def _tested(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run)
             valid=read(model, text.valid),
             test=read(model, text.test),
             cold=read(model, text.test, config.training.reading, window, carried=False),
-            spelled=abs(read(model, few) - spelled_out(model, few)),
+            spelled=abs(read(model, excerpt) - spelled_out(model, excerpt)),
             drawn=_drawn(trainer, config, text, run) if trainer.row.scheme == "flipout" else {},
         )
     )
@@ -211,20 +212,20 @@ def _tested(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run)
 
 @torch.no_grad()
 def _drawn(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, list[float]]:
-    """Windows that start anywhere, from a zero state, under the noise alone."""
+    """Return losses under each scheme, of windows from anywhere in the text, from a zero state, without dropout."""
     model, batch, window = trainer.model, config.training.batch, config.training.window
-    generator, made = run.generator(f"batches.{trainer.name}"), {}
-    with trainer.alone(), in_eval_mode(model), flipout.sampling(model):
+    generator, losses_of = run.generator(f"batches.{trainer.name}"), {}
+    with trainer.isolated(), in_eval_mode(model), flipout.sampling(model):
         for scheme in ("shared", "flipout"):
-            found = []
+            scheme_losses = []
             with flipout.using(model, scheme=scheme):
                 for _ in range(config.draws):
                     start = torch.randint(len(text.train) - window, (batch, 1), generator=generator)
                     place = (start + torch.arange(window)).to(run.device)
                     logits = model(text.train[place], model.start(batch)).logits
-                    found.append(cross_entropy(logits.flatten(0, 1), text.train[place + 1].flatten()))
-            made[scheme] = torch.stack(found).tolist()
-    return made
+                    scheme_losses.append(cross_entropy(logits.flatten(0, 1), text.train[place + 1].flatten()))
+            losses_of[scheme] = torch.stack(scheme_losses).tolist()
+    return losses_of
 
 
 def _setting(config: LanguageConfig, text: data.Text, trained: Sequence[Trained]) -> str:

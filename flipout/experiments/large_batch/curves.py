@@ -1,4 +1,4 @@
-"""Training curves: what was seen of each network on its way, when a loss was reached, and their figures."""
+"""Training curves under each scheme."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Loss = Literal["likelihood", "total"]
 
 @dataclass(frozen=True)
 class Curve:
-    """One network, looked at after `iterations`; nats per example. `batches` is the likelihood term of every step."""
+    """One network, measured after `iterations`, in nats per example. `batches` has the likelihood term of each step."""
 
     scheme: str
     seed: int
@@ -27,9 +27,9 @@ class Curve:
         return [a + b for a, b in zip(self.likelihood, self.divergence, strict=True)]
 
     def best(self, loss: Loss, iteration: float) -> float:
-        """The lowest loss up to an iteration."""
-        seen = zip(self.iterations, getattr(self, loss), strict=True)
-        return min(value for at, value in seen if at <= iteration)
+        """Return the lowest loss up to an iteration."""
+        points = zip(self.iterations, getattr(self, loss), strict=True)
+        return min(value for at, value in points if at <= iteration)
 
     def reached(self, loss: Loss, level: float) -> float:
         return reached(self.iterations, getattr(self, loss), level)
@@ -51,9 +51,9 @@ class Curves:
         return [curve for curve in self.curves if curve.scheme == scheme]
 
     def level(self, loss: Loss, iteration: float) -> float:
-        """The loss that shared perturbations have reached after so many iterations, whatever the seed."""
+        """Return the loss that all seeds under shared perturbations have reached after an iteration."""
         return max(curve.best(loss, iteration) for curve in self.of("shared"))
 
     def last(self, scheme: str, column: str) -> list[float]:
-        """At the end, for each seed."""
+        """Return the last value of each seed."""
         return [getattr(curve, column)[-1] for curve in self.of(scheme)]

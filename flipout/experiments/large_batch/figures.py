@@ -12,7 +12,8 @@ _TITLES = {"likelihood": "expected negative log-likelihood", "divergence": "weig
 
 
 def losses_figure(curves: Curves):
-    made, panels = _panels(list(_TITLES))
+    """Draw the likelihood term, the KL term and their sum."""
+    figure, panels = _panels(list(_TITLES))
     for scheme in curves.schemes:
         batches = curves.of(scheme)[0].batches
         panels["likelihood"].plot(
@@ -24,26 +25,27 @@ def losses_figure(curves: Curves):
         axes.set(title=_TITLES[column], xlabel="iteration", xlim=(1, curves.iterations), xscale="log")
     panels["likelihood"].set(ylabel="nats per example", yscale="log")
     panels["total"].legend(fontsize=8)
-    return made
+    return figure
 
 
 def errors_figure(curves: Curves):
+    """Draw training and test errors."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(5.2, 3.6), layout="constrained")
-    axes = made.subplots()
+    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+    axes = figure.subplots()
     for scheme in curves.schemes:
         band(axes, curves.of(scheme), "test_error", COLOURS[scheme], "-", scheme)
         band(axes, curves.of(scheme), "train_error", COLOURS[scheme], "--", None)
     axes.set(xlabel="iteration", ylabel="error", xlim=(1, curves.iterations), xscale="log")
-    axes.set_yscale("symlog", linthresh=0.01)  # training errors get to 0
+    axes.set_yscale("symlog", linthresh=0.01)  # training errors reach 0
     axes.set_ylim(0, 1)
     axes.legend(fontsize=8)
-    return made
+    return figure
 
 
 def _panels(names: Sequence[str]):
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(3.4 * len(names) + 0.6, 3.6), layout="constrained")
-    return made, dict(zip(names, made.subplots(1, len(names)), strict=True))
+    figure = Figure(figsize=(3.4 * len(names) + 0.6, 3.6), layout="constrained")
+    return figure, dict(zip(names, figure.subplots(1, len(names)), strict=True))

@@ -46,7 +46,7 @@ LARGE_BATCH_CONVLE = Experiment(
         "quick": LargeBatchConfig(
             training=BayesTraining(network="convle", width=1 / 4, data="digits", batch=1024, iterations=400)
         ),
-        # From softplus(−3), with 3136 inputs to a unit, the noise drowns the signal and the network unlearns all first.
+        # From softplus(−3), with 3136 inputs to a unit, noise drowns the signal: the network first unlearns all.
         "paper": LargeBatchConfig(training=BayesTraining(network="convle", std=0.01, precision="tf32")),
     },
     costs={"smoke": "seconds", "quick": "4 minutes on two cores", "paper": "5 minutes on one H200"},

@@ -1,4 +1,4 @@
-"""Linear regressions with Gaussian noise and a Gaussian prior: the posterior, and its best factorised Gaussian."""
+"""Linear regressions with Gaussian noise and a Gaussian prior: the exact posterior and its best factorised Gaussian."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from ..running.experiment import check_least
 
 @dataclass(frozen=True)
 class RegressionConfig:
-    """y = x·w + noise: `tasks` of them over the same inputs, each with its w from the prior N(0, prior²)."""
+    """y = x·w + noise: `tasks` regressions over the same inputs, each with its own w from the prior N(0, prior²)."""
 
     tasks: int = 64
     inputs: int = 6
-    correlation: float = 0.5  # of any two inputs
+    correlation: float = 0.5  # of every two inputs
     examples: int = 20
     held_out: int = 200
-    noise: float = 1.0  # standard deviations
-    prior: float = 0.5
+    noise: float = 1.0  # standard deviation of the targets
+    prior: float = 0.5  # standard deviation of the weights
 
     def __post_init__(self) -> None:
         check_least(self, "regressions.", tasks=8, inputs=1, examples=1, held_out=1)
@@ -33,12 +33,14 @@ class RegressionConfig:
             )
 
     def drawn(self, generator: torch.Generator) -> "Regressions":
+        """Draw the data of all tasks, and compute their posteriors."""
+
         def normal(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator, dtype=torch.float64)
 
         def inputs(count: int) -> Tensor:
-            shared, own = math.sqrt(self.correlation), math.sqrt(1 - self.correlation)
-            return shared * normal(count, 1) + own * normal(count, self.inputs)
+            common, single = math.sqrt(self.correlation), math.sqrt(1 - self.correlation)
+            return common * normal(count, 1) + single * normal(count, self.inputs)
 
         weights = self.prior * normal(self.tasks, self.inputs)
         x, x_test = inputs(self.examples), inputs(self.held_out)
@@ -52,14 +54,14 @@ class RegressionConfig:
 
 @dataclass(frozen=True, eq=False)
 class Regressions:
-    """In double precision. Mean and spread of the best factorised Gaussian are `mean` and `best`, (tasks, inputs)."""
+    """Regressions in double precision. The best factorised Gaussian has mean `mean`, spread `best`: (tasks, inputs)."""
 
     x: Tensor
     y: Tensor
     x_test: Tensor
     y_test: Tensor
     weights: Tensor
-    covariance: Tensor  # of the exact posterior, in every task
+    covariance: Tensor  # of the exact posterior, the same in every task
     mean: Tensor
     best: Tensor
     noise: float
@@ -68,22 +70,22 @@ class Regressions:
         return replace(self, **{name: v.to(device) for name, v in vars(self).items() if isinstance(v, Tensor)})
 
     def predictive(self, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """(held out, tasks): mean and variance of the targets, for weights of this covariance."""
+        """Return mean and variance (held out, tasks) of the targets, for weights of this covariance."""
         variance = (self.x_test @ covariance * self.x_test).sum(1) + self.noise**2
         return self.x_test @ self.mean.T, variance.unsqueeze(1).expand_as(self.y_test)
 
     def expected(self, level: float) -> Tensor:
-        """(tasks,): theory's coverage of the best factorised Gaussian, over the noise of held-out targets."""
+        """Return (tasks,): the expected coverage of the best factorised Gaussian over the noise of the targets."""
         mean, variance = self.predictive(self.best[0].square().diag())
-        apart, half = self.x_test @ self.weights.T - mean, quantile(level) * variance.sqrt()
-        ends = torch.special.ndtr((half - apart) / self.noise) - torch.special.ndtr((-half - apart) / self.noise)
+        offset, half = self.x_test @ self.weights.T - mean, quantile(level) * variance.sqrt()
+        ends = torch.special.ndtr((half - offset) / self.noise) - torch.special.ndtr((-half - offset) / self.noise)
         return ends.mean(0)
 
     def inside(self, mean: Tensor, variance: Tensor, level: float) -> Tensor:
-        """(tasks,): the share of held-out targets in their central interval."""
+        """Return (tasks,): the share of held-out targets in their central interval."""
         return ((self.y_test - mean).abs() <= quantile(level) * variance.sqrt()).double().mean(0)
 
 
 def quantile(level: float) -> float:
-    """The central interval of N(0, 1) reaches so far."""
+    """Return half the width of the central interval of N(0, 1)."""
     return t_quantile((1 + level) / 2, math.inf)

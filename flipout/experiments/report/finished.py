@@ -118,7 +118,7 @@ def _image(folder: Path, name: str) -> str:
     path = folder / "figures" / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise DataError(
-            f"{path} leads out of the folder of the run, and a report publishes what it shows. Put the file itself there."
+            f"{path} leads out of the folder of the run, and reports publish figures. Put the file itself there."
         )
     try:
         return b64encode(path.read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""The networks of the paper's appendix, their layers named as in its figures."""
+"""The networks of the paper's appendix, with layers named as in its figures."""
 
 from collections import OrderedDict
 from itertools import pairwise
@@ -12,14 +12,14 @@ VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)
 
 
 class Binary(nn.Module):
-    """Hard units, 0 or 1. Their gradient is 0 wherever they have one: backpropagation cannot train what is below."""
+    """Hard units, 0 or 1. Their gradient is 0 almost everywhere, so backpropagation cannot train the layers below."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (x > 0).to(x.dtype)
 
 
 def fc(inputs: int, hidden: tuple[int, ...], classes: int, unit: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """Fully connected, with ReLU or other units between the layers: fc1, fc2, …"""
+    """Return a fully connected network, with ReLU or other units between its layers fc1, fc2, …"""
     layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
     for i, (width, following) in enumerate(pairwise((inputs, *hidden, classes)), 1):
         if i > 1:
@@ -29,13 +29,13 @@ def fc(inputs: int, hidden: tuple[int, ...], classes: int, unit: type[nn.Module]
 
 
 def convle(
-    picture: tuple[int, int, int], classes: int, width: float = 1.0, unit: type[nn.Module] = nn.ReLU
+    image: tuple[int, int, int], classes: int, width: float = 1.0, unit: type[nn.Module] = nn.ReLU
 ) -> nn.Sequential:
-    """LeNet's kin: conv1 (5×5×32), pool, conv2 (5×5×64), pool, fc1 (1024), fc2. Only the pools make pictures smaller.
+    """Return ConvLe, after LeNet: conv1 (5×5×32), pool, conv2 (5×5×64), pool, fc1 (1024), fc2.
 
-    `width` scales every layer but the last, for networks that a CPU can try.
+    Only the pools shrink the images. `width` scales every layer but the last, for networks that a CPU can train.
     """
-    channels, high, wide = picture
+    channels, height, breadth = image
     first, second, hidden = (max(int(full * width), 1) for full in (32, 64, 1024))
     layers: dict[str, nn.Module] = {}
     for i, (inputs, out) in enumerate(pairwise((channels, first, second)), 1):
@@ -43,16 +43,16 @@ def convle(
         layers[f"{unit.__name__.lower()}{i}"] = unit()
         layers[f"pool{i}"] = nn.MaxPool2d(2)
     layers["flatten"] = nn.Flatten()
-    layers["fc1"] = nn.Linear(second * (high // 4) * (wide // 4), hidden)
+    layers["fc1"] = nn.Linear(second * (height // 4) * (breadth // 4), hidden)
     layers[f"{unit.__name__.lower()}3"] = unit()
     layers["fc2"] = nn.Linear(hidden, classes)
     return nn.Sequential(OrderedDict(layers))
 
 
 def convgg(classes: int, width: float = 1.0, channels: int = 3) -> nn.Sequential:
-    """VGG16 for 32×32 pictures without batch-norm and without dropout: conv1 … conv13, fc1 (512 → 4096), fc2, fc3.
+    """Return VGG16 for 32×32 images, without batch-norm and dropout: conv1 … conv13, fc1 (512 → 4096), fc2, fc3.
 
-    `width` scales every layer but the last, for networks that a CPU can try.
+    `width` scales every layer but the last, for networks that a CPU can train.
     """
     layers: dict[str, nn.Module] = {}
     number = 0
@@ -70,23 +70,24 @@ def convgg(classes: int, width: float = 1.0, channels: int = 3) -> nn.Sequential
         layers[f"fc{i}"] = nn.Linear(size, following)
         if i < 3:
             layers[f"relu{13 + i}"] = nn.ReLU()
-    made = nn.Sequential(OrderedDict(layers))
-    for layer in made:
+    network = nn.Sequential(OrderedDict(layers))
+    for layer in network:
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
-    return made
+    return network
 
 
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor, batch: int = 2000) -> float:
+    """Return the share of right answers."""
     with torch.no_grad():
         right = sum(int((model(a).argmax(1) == b).sum()) for a, b in zip(x.split(batch), y.split(batch), strict=True))
     return right / len(x)
 
 
 class LanguageModel(nn.Module):
-    """Embedding, LSTM, decoder. The last layer is as wide as the embedding where they are tied."""
+    """Embedding, LSTM and decoder. Tied, the LSTM is as wide as the embedding."""
 
     def __init__(self, words: int, embedding: int, hidden: int, layers: int, tied: bool) -> None:
         super().__init__()
@@ -99,14 +100,14 @@ class LanguageModel(nn.Module):
         if tied:
             if embedding != hidden:
                 raise InvalidArgument(
-                    f"tied embeddings of width {embedding} on {hidden} units: give both one width, or leave them apart."
+                    f"tied embeddings of width {embedding} on {hidden} units: give both one width, or do not tie them."
                 )
             self.decoder.weight = self.embedding.weight
 
     def run(
         self, words: torch.Tensor, state: tuple[torch.Tensor, ...] | None
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """(N, time) words → (N, time, words) logits, and the state to go on from."""
+        """Return logits (N, time, vocabulary) for words (N, time), and the last state."""
         hidden, last = self.lstm(self.embedding(words), state)
         return self.decoder(hidden), last
 

@@ -1,4 +1,4 @@
-"""Pictures, and a network that is to name them, on the device."""
+"""Images and networks that classify them, on the device."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ class Precise(Protocol):
 
 @dataclass(frozen=True)
 class Supervised:
-    """What is learned from which data; how, a training adds to it."""
+    """Which network learns which data. A training adds how."""
 
     network: Literal["fc", "convle"] = "fc"
-    hidden: tuple[int, ...] = (512, 512)  # of fc
-    width: float = 1.0  # of convle
+    hidden: tuple[int, ...] = (512, 512)  # widths of the hidden layers of fc
+    width: float = 1.0  # scale of convle
     data: Literal["mnist", "digits"] = "mnist"
-    embedded: bool = False  # digits stand in for data that is not here
-    precision: Literal["fp32", "tf32"] = "fp32"  # of products on a GPU
+    embedded: bool = False  # use digits instead of downloading data
+    precision: Literal["fp32", "tf32"] = "fp32"  # of matrix products on a GPU
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The pictures, standardised, on the device."""
+    """Standardised images on the device."""
 
     x: Tensor
     y: Tensor
@@ -41,7 +41,8 @@ class Prepared:
     source: str
 
 
-def prepared(config: Supervised, run: Run) -> Prepared:
+def prepare(config: Supervised, run: Run) -> Prepared:
+    """Load the data of a training, and set the precision of its products."""
     set_precision(config)
     images = data.images(config.data, embedded=config.embedded)
     return Prepared(
@@ -59,20 +60,20 @@ def set_precision(config: Precise) -> None:
 
 
 def autocast(config: Precise, device: torch.device) -> AbstractContextManager[Any]:
-    """Products in bf16, where that is asked for and the device is a GPU."""
-    half = config.precision == "bf16" and device.type == "cuda"
+    """Return a context for products in bf16, if the config asks for them and the device is a GPU."""
+    in_bf16 = config.precision == "bf16" and device.type == "cuda"
     # A cache of casts would be captured by the first graph, and be stale in the others.
-    return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if half else nullcontext()
+    return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if in_bf16 else nullcontext()
 
 
-def network(config: Supervised, given: Prepared, unit: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    channels, high, wide = given.x.shape[1:]
+def build_network(config: Supervised, prepared: Prepared, unit: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    channels, height, breadth = prepared.x.shape[1:]
     if config.network == "fc":
-        return networks.fc(channels * high * wide, config.hidden, given.classes, unit).to(given.x.device)
-    made = networks.convle((channels, high, wide), given.classes, config.width, unit)
-    return made.to(given.x.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        return networks.fc(channels * height * breadth, config.hidden, prepared.classes, unit).to(prepared.x.device)
+    convle = networks.convle((channels, height, breadth), prepared.classes, config.width, unit)
+    return convle.to(prepared.x.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
-def own_randomness(run: Run) -> AbstractContextManager[None]:
-    """Afterwards torch's generators are as they were."""
+def isolated_randomness(run: Run) -> AbstractContextManager[None]:
+    """Return a context that leaves torch's generators as they were."""
     return torch.random.fork_rng(devices=[run.device] if run.device.type == "cuda" else [])

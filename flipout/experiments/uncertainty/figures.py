@@ -12,28 +12,29 @@ _COLOURS = {"total": "#1f5fa8", "epistemic": "#c1442e"}
 
 
 def pictures_figure(shown: Mapping[str, tuple[Tensor, Tensor]]):
-    """A row for each kind, of pictures with their entropies."""
+    """Draw a row of pictures with their entropies for each kind."""
     from matplotlib.figure import Figure
 
     columns = max(len(pictures) for pictures, _ in shown.values())
-    made = Figure(figsize=(0.85 * columns + 1.6, 1.05 * len(shown)), layout="constrained")
-    grid = made.subplots(len(shown), columns, squeeze=False)
+    figure = Figure(figsize=(0.85 * columns + 1.6, 1.05 * len(shown)), layout="constrained")
+    grid = figure.subplots(len(shown), columns, squeeze=False)
     for (name, (pictures, entropies)), line in zip(shown.items(), grid, strict=True):
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
         for axes, picture, entropy in zip(line, pictures, entropies.tolist(), strict=True):
             axes.imshow(picture[0].numpy(), cmap="gray", vmin=0, vmax=255)
             axes.set_title(f"{entropy:.2f}", fontsize=7, pad=2)
             axes.set(xticks=[], yticks=[])
-    return made
+    return figure
 
 
 def separation_figure(inside: Predicted, outside: Mapping[str, Predicted]):
+    """Draw the AUROC of each kind of unknown picture."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(6.4, 0.5 * len(outside) + 1.2), layout="constrained")
-    axes = made.subplots()
+    figure = Figure(figsize=(6.4, 0.5 * len(outside) + 1.2), layout="constrained")
+    axes = figure.subplots()
     for i, (measure, named) in enumerate(MEASURES.items()):
-        found = [auroc(inside[measure], far[measure]) for far in outside.values()]
+        found = [auroc(inside[measure], unknown[measure]) for unknown in outside.values()]
         at = [j + (i - 0.5) * 0.2 for j in range(len(found))]
         values, errors = [one.value for one in found], [Z90 * one.error for one in found]
         axes.errorbar(values, at, xerr=errors, fmt="o", ms=4, capsize=2, color=_COLOURS[measure], label=named)
@@ -42,14 +43,15 @@ def separation_figure(inside: Predicted, outside: Mapping[str, Predicted]):
     axes.set_yticks(range(len(outside)), list(outside))
     axes.invert_yaxis()
     axes.legend(fontsize=8)
-    return made
+    return figure
 
 
 def rotation_figure(turned: Mapping[float, Predicted], labels: Tensor):
+    """Draw uncertainty and error against the angle."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = made.subplots()
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    axes = figure.subplots()
     angles = list(turned)
     for measure, named in MEASURES.items():
         values = torch.stack([one[measure] for one in turned.values()])
@@ -62,5 +64,5 @@ def rotation_figure(turned: Mapping[float, Predicted], labels: Tensor):
     axes.set(xlabel="degrees", ylabel="nats", ylim=(0, None))
     right.set(ylabel="error", ylim=(0, 1))
     axes.set_xticks(range(0, round(max(angles)) + 1, 45))
-    made.legend(fontsize=8, loc="outside upper center", ncols=3)
-    return made
+    figure.legend(fontsize=8, loc="outside upper center", ncols=3)
+    return figure

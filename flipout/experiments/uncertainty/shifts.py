@@ -1,4 +1,4 @@
-"""Pictures that a network has not seen the like of, made from those that it has: (N, 1, height, width), 0 to 255."""
+"""Unknown pictures made from known ones: (N, 1, height, width), 0 to 255."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def rotated(x: Tensor, degrees: float) -> Tensor:
-    """About the centre; what comes in from outside is black."""
+    """Rotate about the centre; the corners become black."""
     if degrees % 360 == 0:
         return x
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
@@ -19,7 +19,7 @@ def rotated(x: Tensor, degrees: float) -> Tensor:
 
 
 def shifted(x: Tensor, share: float = 0.25) -> Tensor:
-    """Right and down, by a share of the picture."""
+    """Shift right and down by a share of the picture."""
     down, right = (round(share * size) for size in x.shape[2:])
     return F.pad(x, (right, 0, down, 0))[:, :, : x.shape[2], : x.shape[3]]
 
@@ -29,12 +29,12 @@ def inverted(x: Tensor) -> Tensor:
 
 
 def shuffled(x: Tensor) -> Tensor:
-    """The four quarters, each in the place of the one across."""
+    """Swap the quarters that lie across from each other."""
     return x.roll((x.shape[2] // 2, x.shape[3] // 2), (2, 3))
 
 
 def silhouettes(x: Tensor) -> Tensor:
-    """Two digits and their mirror images on top of each other, thickened: symmetric shapes, as Fashion-MNIST's are."""
+    """Lay two digits and their mirror images over each other, and thicken: symmetric shapes like Fashion-MNIST's."""
     both = torch.maximum(x, x.roll(1, 0))
     reach = x.shape[3] // 16
     return F.max_pool2d(torch.maximum(both, both.flip(3)), 2 * reach + 1, 1, reach)

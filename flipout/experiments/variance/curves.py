@@ -22,7 +22,7 @@ CLAIM = (
 
 @dataclass(frozen=True)
 class CurvesConfig(StudyConfig, Config):
-    shown: tuple[str, ...] = ()  # layers in the figure; all of them where none is named
+    shown: tuple[str, ...] = ()  # layers in the figure; all of them if empty
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -32,8 +32,8 @@ class CurvesConfig(StudyConfig, Config):
             or len(set(self.batch_sizes)) < 2
         ):
             raise InvalidArgument(
-                f"schemes={self.schemes}, batch_sizes={self.batch_sizes}: the claims compare shared and flipout, and "
-                "follow curves that begin at a batch of 1."
+                f"schemes={self.schemes}, batch_sizes={self.batch_sizes}: the claims compare shared and flipout, on "
+                "curves that begin at a batch of 1."
             )
 
 

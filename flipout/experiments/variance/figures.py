@@ -6,32 +6,34 @@ from ..evidence.colours import COLOURS
 from ..evidence.statistics import Z90
 
 
-def terms_figure(found: list[Decomposition]):
+def terms_figure(terms: list[Decomposition]):
+    """Draw α, β and γ of every layer."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(max(5.0, 0.6 * len(found) + 2), 3.8), layout="constrained")
-    axes = made.subplots()
+    figure = Figure(figsize=(max(5.0, 0.6 * len(terms) + 2), 3.8), layout="constrained")
+    axes = figure.subplots()
     for i, (name, colour) in enumerate((("alpha", "#444444"), ("beta", "#c1442e"), ("gamma", "#1f5fa8"))):
-        named = [getattr(one, name) for one in found]
-        at = [j + (i - 1) * 0.12 for j in range(len(found))]
+        named = [getattr(one, name) for one in terms]
+        at = [j + (i - 1) * 0.12 for j in range(len(terms))]
         low = [min(Z90 * term.error, 0.999 * abs(term.value)) for term in named]
         high = [Z90 * term.error for term in named]
         axes.errorbar(
             at, [term.value for term in named], [low, high], fmt="o", color=colour, capsize=2, ms=4, label="αβγ"[i]
         )
     axes.set(yscale="log", ylabel="per entry of the gradient")
-    axes.set_xticks(range(len(found)), [one.parameter.removesuffix(".weight") for one in found])
+    axes.set_xticks(range(len(terms)), [one.parameter.removesuffix(".weight") for one in terms])
     axes.legend()
-    return made
+    return figure
 
 
 def devices_figure(measured: Measurements):
+    """Draw the variances with one base for the batch, and with one per device."""
     from matplotlib.figure import Figure
 
     layers = list(dict.fromkeys(r.parameter for r in measured))
     cases = list(dict.fromkeys((r.scheme, r.batch_size, r.bases) for r in measured))
-    made = Figure(figsize=(max(6.0, 0.75 * len(layers) + 2), 4.2), layout="constrained")
-    axes = made.subplots()
+    figure = Figure(figsize=(max(6.0, 0.75 * len(layers) + 2), 4.2), layout="constrained")
+    axes = figure.subplots()
     for i, (scheme, size, bases) in enumerate(cases):
         records = [
             next(iter(measured.select(parameter=p, scheme=scheme, batch_size=size, bases=bases))) for p in layers
@@ -52,4 +54,4 @@ def devices_figure(measured: Measurements):
     axes.set(yscale="log", ylabel="gradient variance")
     axes.set_xticks(range(len(layers)), [name.removesuffix(".weight") for name in layers])
     axes.legend(fontsize=7, ncols=2)
-    return made
+    return figure

@@ -1,4 +1,4 @@
-"""Figure 1c, and the appendix's on weight-dropped LSTMs: hidden-to-hidden weights of the first layer, by gate."""
+"""Figure 1c, and the figure of the appendix on weight-dropped LSTMs: first-layer hidden-to-hidden weights, by gate."""
 
 from typing import Any
 
@@ -48,8 +48,8 @@ _QUICK: dict[str, Any] = {
     "sub_batch": 64,
     "at_once": 1,
 }
-# The paper splits batches from 128 up into sub-batches of 64 that share the base and have signs of their own. Under one
-# held draw a batch may be split anyhow; in thousands it fills this decade's devices.
+# The paper splits batches of 128 and more into sub-batches of 64, which share the base and have their own signs. Under
+# a held draw any split gives the same numbers, and sub-batches of thousands use a GPU better.
 _PAPER: dict[str, Any] = {
     "schemes": _SCHEMES,
     "batch_sizes": SIZES,
@@ -62,7 +62,7 @@ _PAPER: dict[str, Any] = {
     "at_once": 1,
     "precision": "bf16",
 }
-# A network of four times the arithmetic.
+# This network takes four times the arithmetic.
 _LARGE_PAPER = {**_PAPER, "draws": 50, "repeats": 10, "large_repeats": 4}
 
 VARIANCE_LSTM = Experiment(
@@ -79,8 +79,8 @@ VARIANCE_LSTM = Experiment(
     draw=draw,
 )
 
-# Half of the weights missing is another network; trained without, it is lost on most words, and its gradients have the
-# heaviest of tails.
+# Without half of its weights it is another network. Trained without noise, that network is lost on most words, and its
+# gradients have very heavy tails.
 _DROPPED: dict[str, Any] = {"noise": "dropconnect", "where": "lstm.weight_[ih]h*", "noisy_training": True}
 
 VARIANCE_WD_LSTM = Experiment(

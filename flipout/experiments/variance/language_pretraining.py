@@ -19,7 +19,7 @@ from .pretraining import Frozen
 
 @dataclass(frozen=True)
 class LanguagePretraining:
-    """SGD over contiguous windows with the state carried along; noise on the LSTM's weights then, or from the start."""
+    """SGD over contiguous windows that carry the state. The LSTM's weights get noise afterwards, or from the start."""
 
     text: Literal["ptb_words", "embedded_words"] = "ptb_words"
     embedding: int = 650
@@ -28,7 +28,7 @@ class LanguagePretraining:
     tied: bool = False
     noise: Literal["multiplicative", "dropconnect"] = "multiplicative"
     where: str = "lstm.weight_hh*"
-    noisy_training: bool = False  # under the noise, shared by each mini-batch
+    noisy_training: bool = False  # train under the noise, shared by each mini-batch
     epochs: float = 3.0
     batch: int = 40
     window: int = 35
@@ -39,7 +39,7 @@ class LanguagePretraining:
         check_least(self, "pretraining.", embedding=1, hidden=1, layers=1, batch=1, window=1)
 
     def freeze(self, std: float, run: Run, name: str = "") -> Frozen:
-        """The model on the run's device; only the hidden-to-hidden weights of its first layer are measured."""
+        """Return the model, trained once per run. Only the hidden-to-hidden weights of its first layer are measured."""
         text = data.text(self.text)
         train = text.train.to(run.device)
         with torch.random.fork_rng(devices=[]):
@@ -55,8 +55,8 @@ class LanguagePretraining:
         model.eval()
         model.load_state_dict({**weights, **({"decoder.weight": weights["embedding.weight"]} if self.tied else {})})
         flipout.perturb(model, noise, where=self.where)
-        for own, parameter in model.named_parameters():
-            parameter.requires_grad_(own == "lstm.weight_hh_l0")
+        for key, parameter in model.named_parameters():
+            parameter.requires_grad_(key == "lstm.weight_hh_l0")
         perplexity = float(_loss(model, train[: 20 * self.window * self.batch], self).exp())
         size = sum(parameter.numel() for parameter in model.parameters())
         how = "under that noise" if self.noisy_training else "without noise"
@@ -69,7 +69,7 @@ class LanguagePretraining:
         return Frozen(model, self._batches(train), setting, {"training perplexity": perplexity}, _cross_entropy)
 
     def _batches(self, train: Tensor):
-        """Sequences that start anywhere in the text, with replacement."""
+        """Return a function that draws sequences from anywhere in the text, with replacement."""
 
         def draw(size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
             start = torch.randint(len(train) - self.window, (size, 1), generator=generator)
@@ -105,7 +105,7 @@ def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _windows(text: Tensor, config: LanguagePretraining):
-    """(streams, window) inputs and targets, following each other."""
+    """Yield consecutive windows: inputs and targets (streams, window)."""
     inputs, targets = streams(text, config.batch)
     for start in range(0, inputs.shape[1] - config.window + 1, config.window):
         yield inputs[:, start : start + config.window], targets[:, start : start + config.window]

@@ -1,4 +1,4 @@
-"""The appendix's figure on several devices: each has a base perturbation of its own, for its share of the batch."""
+"""The figure of the appendix on several devices: each has its own base perturbation for its share of the batch."""
 
 from dataclasses import dataclass, field
 

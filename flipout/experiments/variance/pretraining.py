@@ -1,4 +1,4 @@
-"""Partially trained networks: trained until they reach a given training accuracy, then perturbed."""
+"""Partially trained networks: trained to a certain training accuracy, then frozen and perturbed."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -22,34 +22,34 @@ from ..training import networks
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Adam on batches drawn with replacement, until the network classifies `accuracy` of the training set."""
+    """Adam on batches drawn with replacement, until the network classifies the share `accuracy` of the training set."""
 
     network: Literal["fc", "convgg"] = "fc"
-    hidden: tuple[int, ...] = (512, 512)  # of fc
-    width: float = 1.0  # of convgg
+    hidden: tuple[int, ...] = (512, 512)  # widths of the hidden layers of fc
+    width: float = 1.0  # scale of convgg
     data: Literal["mnist", "cifar10", "digits"] = "mnist"
-    embedded: bool = False  # digits stand in for data that is not here
-    noise: bool = False  # train under flipout with the noise that is measured, and not without any
+    embedded: bool = False  # use digits instead of downloading data
+    noise: bool = False  # train under flipout, with the noise that is measured
     accuracy: float = 0.85
     learning_rate: float = 1e-4
     batch: int = 128
-    every: int = 10  # steps between two looks at the accuracy
-    most: int = 20_000  # steps before it is given up
+    every: int = 10  # steps between two measurements of the accuracy
+    most: int = 20_000  # steps before giving up
 
     def __post_init__(self) -> None:
         check_least(self, "pretraining.", batch=1, every=1, most=1)
 
     def freeze(self, std: float, run: Run, name: str = "") -> "Frozen":
-        """The network, trained once per run, with multiplicative Gaussian noise of `std` on its weights."""
+        """Return the network, trained once per run, with multiplicative Gaussian noise of `std` on its weights."""
         return _freeze(self, std, run, name)
 
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """A partially trained network, where its batches come from, and how it came about."""
+    """A partially trained network, the source of its batches, and how it was trained."""
 
     model: nn.Module
-    data: Any  # as `flipout.variance.measure` takes it
+    data: Any  # in the form that `flipout.variance.measure` takes
     setting: str
     reached: dict[str, Number]
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy

@@ -1,4 +1,4 @@
-"""The work that the variance experiments share: a frozen network, its measured curves, its α, β and γ."""
+"""The work that the variance experiments share: a frozen network, its measured curves, and its α, β and γ."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -25,15 +25,15 @@ SchemeName = Literal["shared", "flipout", "local_reparam", "independent"]
 
 
 def decompositions(path: Path) -> list[Decomposition]:
-    """Those of a run's `decomposition.json`."""
+    """Read the decomposition.json of a run."""
     terms = ("alpha", "beta", "gamma", "both")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return [Decomposition(one["parameter"], **{term: Term(**one[term]) for term in terms}) for one in found]
+    layers = json.loads(path.read_text(encoding="utf-8"))
+    return [Decomposition(one["parameter"], **{term: Term(**one[term]) for term in terms}) for one in layers]
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A curve: `draws` gradients for one estimate of a variance, `repeats` estimates for its interval."""
+    """How curves are measured: `draws` gradients for an estimate of a variance, `repeats` estimates for an interval."""
 
     pretraining: Pretraining | LanguagePretraining = field(default_factory=Pretraining)
     std: float = 1.0  # of the multiplicative Gaussian noise
@@ -41,17 +41,17 @@ class StudyConfig:
     batch_sizes: tuple[int, ...] = SIZES
     draws: int = 200
     repeats: int = 50
-    large: int = 512  # batches above this are repeated `large_repeats` times
+    large: int = 512  # larger batches are repeated `large_repeats` times
     large_repeats: int = 50
-    # Under independent noise every example forms its own weights: the dearest scheme by far. It is repeated until it
-    # has seen so many examples per draw, 3 times at least, in batches up to the largest.
+    # Independent noise is by far the most expensive scheme: every example has its own weights. It is repeated until it
+    # has seen `independent_examples` per draw, at least 3 times, in batches up to `independent_most`.
     independent_examples: int = 1024
     independent_most: int = 8192
-    pairs: int = 1000  # of batches, for β and γ
+    pairs: int = 1000  # pairs of batches, for β and γ
     pair_batch: int = 256
-    examples: int = 20_000  # for α
+    examples: int = 20_000  # examples, for α
     sub_batch: int = 1024
-    at_once: int | None = None  # draws in one vmap, where a batch is no larger than that
+    at_once: int | None = None  # draws in one vmap, for batches no larger than that
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"  # of products on a GPU
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class StudyConfig:
 
 
 class Study:
-    """`name` sets the pieces of one study apart from those of another in the same run."""
+    """A frozen network and its measurements. `name` begins the names of its pieces, if a run has several studies."""
 
     def __init__(self, config: StudyConfig, run: Run, name: str = "") -> None:
         set_precision(config)
@@ -81,7 +81,7 @@ class Study:
         self.layers = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 
     def points(self) -> list[tuple[str, int, int]]:
-        """(scheme, batch size, bases) of the curves."""
+        """Return (scheme, batch size, bases) of every point of the curves."""
         config = self.config
         return [
             (scheme, size, 1)
@@ -91,7 +91,7 @@ class Study:
         ]
 
     def measured(self, points: Iterable[tuple[str, int, int]], title: str = "measure") -> Measurements:
-        """The variance at each (scheme, batch size, bases): a piece of work for each."""
+        """Measure the variance at each (scheme, batch size, bases), as a piece of work each."""
         listed = list(points)
         records: list[Record] = []
         for scheme, size, bases in self.run.progress.track(listed, title, self._cost):
@@ -102,15 +102,16 @@ class Study:
         return Measurements(records)
 
     def decomposed(self) -> list[Decomposition]:
-        found = self.run.piece(f"{self.name}theorem", self._decompose)
+        """Estimate α, β and γ of every layer."""
+        terms = self.run.piece(f"{self.name}theorem", self._decompose)
         path = self.run.folder / f"{self.name}decomposition.json"
-        write_atomically(path, to_json(found))
+        write_atomically(path, to_json(terms))
         return decompositions(path)
 
     def _cost(self, point: tuple[str, int, int]) -> float:
         scheme, size, _ = point
-        dear = {"shared": 1, "flipout": 2, "local_reparam": 2, "independent": 30}[scheme]
-        return self.config.repeats_of(scheme, size) * (size + 30) * dear
+        relative_cost = {"shared": 1, "flipout": 2, "local_reparam": 2, "independent": 30}[scheme]
+        return self.config.repeats_of(scheme, size) * (size + 30) * relative_cost
 
     def _measure(self, name: str, scheme: str, size: int, bases: int) -> list[dict]:
         config = self.config
@@ -135,7 +136,7 @@ class Study:
 
     def _decompose(self) -> list[dict]:
         with autocast(self.config, self.run.device):
-            found = flipout.variance.decompose(
+            terms = flipout.variance.decompose(
                 self.model,
                 self.frozen.loss,
                 self.frozen.data,
@@ -147,7 +148,7 @@ class Study:
                 at_once=self.config.at_once,
                 progress=self._tracked("α, β, γ"),
             )
-        return [asdict(one) for one in found]
+        return [asdict(one) for one in terms]
 
     def _tracked(self, title: str) -> Callable[[Iterable], Iterator]:
         return lambda items: self.run.progress.track(items, title)

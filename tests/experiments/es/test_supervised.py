@@ -23,7 +23,7 @@ from flipout.experiments.es.supervised import EsConfig
 from flipout.experiments.es.training import DIGITS, EsTraining, Task, Trainer
 from flipout.experiments.running.results import MUST_HOLD, REPORTED
 from flipout.experiments.training.networks import Binary
-from flipout.experiments.training.supervised import own_randomness, prepared
+from flipout.experiments.training.supervised import isolated_randomness, prepare
 from tests.oracles import weights_of_each
 
 SMALL = replace(DIGITS, hidden=(8,), batch=16, updates=5)
@@ -48,9 +48,9 @@ def curves(end: float = 0.0, **slowness: float) -> EsCurves:
 @pytest.mark.parametrize("fitness", ["likelihood", "accuracy"])
 def test_fitness_is_that_of_each_network_on_the_same_pictures(run, network, fitness):
     config = replace(SMALL, network=network, width=1 / 16, fitness=fitness)
-    with own_randomness(run):
-        task = Task(config, prepared(config, run), 3, run)
-        plain = Task(config, prepared(config, run), 3, run).model
+    with isolated_randomness(run):
+        task = Task(config, prepare(config, run), 3, run)
+        plain = Task(config, prepare(config, run), 3, run).model
     strategy = task.strategy("FlipES", 80, 5, optimizer=lambda parameters: torch.optim.SGD(parameters, 1.0))
     strategy.step()
     (population,) = strategy.ask()[1:]  # mirror images of the second generation
@@ -68,9 +68,9 @@ def test_fitness_is_that_of_each_network_on_the_same_pictures(run, network, fitn
 
 @pytest.mark.parametrize("method", ["FlipES", "IdealES", "backprop"])
 def test_networks_of_one_seed_begin_alike_and_see_the_same_batches(run, method):
-    given = prepared(SMALL, run)
+    given = prepare(SMALL, run)
     before = torch.get_rng_state()
-    with own_randomness(run):
+    with isolated_randomness(run):
         first, second = (Trainer(Task(SMALL, given, 3, run), name, 40, 0) for name in ("FlipES", method))
         other = Task(SMALL, given, 4, run)
     assert torch.equal(torch.get_rng_state(), before)
@@ -87,7 +87,7 @@ def test_networks_of_one_seed_begin_alike_and_see_the_same_batches(run, method):
 @pytest.mark.parametrize("method", ["FlipES", "backprop"])
 def test_training_lowers_loss_and_error(run, method):
     config = replace(SMALL, hidden=(16,), batch=64, updates=40)
-    given = prepared(config, run)
+    given = prepare(config, run)
     run._piece = "here"
     made = EsCurve(**trained(config, given, method, 200, 0, 500, run))
     assert made.loss[-1] < 0.6 * made.loss[0]
@@ -97,7 +97,7 @@ def test_training_lowers_loss_and_error(run, method):
 
 
 def test_estimates_are_of_one_gradient_and_a_biased_one_is_found_out(run):
-    given = prepared(SMALL, run)
+    given = prepare(SMALL, run)
     found = {m: drawn(SMALL, given, m, 400, 40, run) for m in ("FlipES", "IdealES", NOISY)}
     check = claims.same_gradient(found)
     assert (check.kind, check.holds) == (MUST_HOLD, True)
@@ -157,7 +157,7 @@ def test_binary_units_have_no_gradient(run):
     assert Binary()(x).tolist() == [0, 0, 1]
     assert not Binary()(x).requires_grad
     config: Any = ES_DISCRETE.presets["smoke"]
-    given = prepared(config.training, run)
+    given = prepare(config.training, run)
     assert _no_gradient(_gradient(config.trainings[BINARY], given, run)).holds
     assert not _no_gradient(_gradient(config.training, given, run)).holds
     units = [type(module).__name__ for module in Task(config.trainings[BINARY], given, 0, run).model]  # pyright: ignore
@@ -167,7 +167,7 @@ def test_binary_units_have_no_gradient(run):
 @pytest.mark.parametrize("fitness", ["likelihood", "accuracy"])
 def test_estimates_where_there_is_no_gradient(run, fitness):
     config = replace(SMALL, units="binary", fitness=fitness, std=0.2)
-    given = prepared(config, run)
+    given = prepare(config, run)
     found = {method: drawn(config, given, method, 400, 30, run) for method in ("FlipES", "IdealES")}
     assert claims.same_gradient(found).holds
     z = [claims.Mean.of(one["along"]["fc1.weight"]) for one in found.values()]

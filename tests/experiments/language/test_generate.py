@@ -44,7 +44,9 @@ def test_rows_without_weight_noise_have_only_a_mean(folder, capsys):
     assert main(["generate", str(folder), "--row", "unregularised", "--length", "5"]) == 0
     made = written(capsys)
     assert list(made) == ["unregularised, mean"]
-    assert made["unregularised, mean"].endswith("(Row unregularised has no noise on its weights: nothing to draw.)\n")
+    assert made["unregularised, mean"].endswith(
+        "(Row unregularised has no weight noise, so there is nothing to draw.)\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_characters_begin_orthogonal_with_open_forget_gates():
 
 
 def test_a_tied_decoder_needs_an_embedding():
-    with pytest.raises(InvalidArgument, match=r"one-hot input has none: shape\.embedding ≥ 1"):
+    with pytest.raises(InvalidArgument, match=r"not one-hot input: give shape\.embedding ≥ 1"):
         RegularizedModel(9, Shape(0, 5, 1), Dropout(), tied=True)
 
 

@@ -48,7 +48,7 @@ def epoch(*trainers: Trainer) -> None:
         for trainer in trainers:
             trainer.advance(step)
     for trainer in trainers:
-        trainer.look()
+        trainer.validate()
     for trainer in trainers:
         trainer.finish(seconds=1.0)
 
@@ -126,7 +126,7 @@ def test_what_is_kept_is_all_that_the_next_epochs_need(run, config):
 def test_the_best_weights_come_back(run, monkeypatch):
     trainer = Trainer(TRAINING, SHAPE, WORDS[1], 0, text(run), run)
     values = iter([3.0, 2.0, 2.5])
-    trainer.look = lambda: setattr(trainer, "found", torch.tensor(next(values)))
+    trainer.validate = lambda: setattr(trainer, "valid_loss", torch.tensor(next(values)))
     epoch(trainer)
     epoch(trainer)
     with trainer.on_stream():
@@ -158,10 +158,10 @@ def test_randomness_of_ones_own(run):
         with own():
             drawn.append(torch.rand(2, device=run.device).tolist())
     assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
-    state = one.own.get_state()
+    state = one.generator.get_state()
     with one():
         first = torch.rand(2, device=run.device)
-    one.own.set_state(state)
+    one.generator.set_state(state)
     with one():
         assert torch.equal(torch.rand(2, device=run.device), first)
     assert before.tolist() not in drawn

@@ -44,7 +44,7 @@ def test_the_state_is_carried_and_forgotten(model):
     whole = model(walk.inputs, model.start(2))
     parts = []
     for place in walk.places:
-        made, loss = walk.look(*place)
+        made, loss = walk.evaluate(*place)
         walk.move(made, loss)
         parts.append(made.logits)
     torch.testing.assert_close(torch.cat(parts, 1), whole.logits)

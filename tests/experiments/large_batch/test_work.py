@@ -18,7 +18,7 @@ from flipout.experiments.registry import EXPERIMENTS
 from flipout.experiments.running.results import MUST_HOLD, REPORTED
 from flipout.experiments.training.bayes import BayesTraining, Trainer
 from flipout.experiments.training.networks import convle
-from flipout.experiments.training.supervised import own_randomness, prepared
+from flipout.experiments.training.supervised import isolated_randomness, prepare
 
 SMALL = BayesTraining(data="digits", hidden=(8,), batch=16, iterations=5)
 
@@ -111,9 +111,9 @@ def test_theory_is_refused_where_a_scheme_is_biased_or_flipout_is_noisier():
 @pytest.mark.parametrize("network", ["fc", "convle"])
 def test_networks_of_one_seed_begin_alike_and_see_the_same_batches(run, network):
     config = replace(SMALL, network=network, width=1 / 16)
-    given = prepared(config, run)
+    given = prepare(config, run)
     before = torch.get_rng_state()
-    with own_randomness(run):
+    with isolated_randomness(run):
         first, second = (Trainer(config, given, scheme, 3, run) for scheme in ("shared", "flipout"))
         other = Trainer(config, given, "flipout", 4, run)
         starts = [[p.clone() for p in trainer.model.parameters()] for trainer in (first, second, other)]
@@ -127,8 +127,8 @@ def test_networks_of_one_seed_begin_alike_and_see_the_same_batches(run, network)
 
 
 def test_the_terms_add_up_to_the_loss(run):
-    given = prepared(SMALL, run)
-    with own_randomness(run):
+    given = prepare(SMALL, run)
+    with isolated_randomness(run):
         trainer = Trainer(SMALL, given, "flipout", 0, run)
         with flipout.hold(trainer.model, seed=5):
             loss = trainer.elbo(given.x[:50], given.y[:50]).loss

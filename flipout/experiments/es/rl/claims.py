@@ -1,4 +1,4 @@
-"""Returns of policies as they learn: what is claimed of them, and their figure."""
+"""Returns of policies as they learn, and what is claimed of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ FIGURE = "returns"
 
 @dataclass(frozen=True)
 class Returns:
-    """One policy: the mean return of each generation's population, and those at the mean weights at the end."""
+    """One policy: the mean return of the population in each generation, and the final returns at the mean weights."""
 
     method: str
     seed: int
@@ -64,13 +64,15 @@ def no_loss(curves: Sequence[Returns]) -> list[Check]:
 
 
 def numbers(curves: Sequence[Returns]) -> dict[str, Number]:
-    made: dict[str, Number] = {}
+    found: dict[str, Number] = {}
     for method in dict.fromkeys(curve.method for curve in curves):
-        own = of_method(curves, method)
-        made[f"{method}: mean return at the end, for each seed"] = ", ".join(f"{curve.at_the_end:.1f}" for curve in own)
-        made[f"{method}: mean return over all generations"] = interval([curve.over_all for curve in own])[0]
-        made[f"{method}: seconds for a seed"] = interval([curve.seconds for curve in own])[0]
-    return made
+        policies = of_method(curves, method)
+        found[f"{method}: mean return at the end, for each seed"] = ", ".join(
+            f"{curve.at_the_end:.1f}" for curve in policies
+        )
+        found[f"{method}: mean return over all generations"] = interval([curve.over_all for curve in policies])[0]
+        found[f"{method}: seconds for a seed"] = interval([curve.seconds for curve in policies])[0]
+    return found
 
 
 def of_method(curves: Sequence[Returns], method: str) -> list[Returns]:

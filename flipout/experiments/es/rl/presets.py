@@ -18,7 +18,8 @@ ES_RL = Experiment(
             population=160,
             std=0.05,
             learning_rate=0.02,
-            generations=50,  # by then both have it standing, a return of about 1,000; a trial of 120 got to 1,320
+            # By then both stand upright, with a return of about 1,000; a trial of 120 generations reached 1,320.
+            generations=50,
             workers=2,
         ),
     },

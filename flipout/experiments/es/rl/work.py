@@ -1,4 +1,4 @@
-"""Policies by evolution strategies: CartPole, and a task of MuJoCo."""
+"""Policies trained by evolution strategies: CartPole, and a task of MuJoCo."""
 
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from flipout.es import EvolutionStrategy, Local, RayFleet, rl
 from ...extras import import_extra
 from ...running.experiment import Config, Outcome, check_least
 from ...running.runs import Run
-from ...training.supervised import own_randomness
+from ...training.supervised import isolated_randomness
 from .. import claims
 from ..estimates import Gathered, gathered, mean_direction, of_strategy
 from ..training import SCHEMES
@@ -24,10 +24,10 @@ from .figures import returns_figure
 
 @dataclass(frozen=True)
 class RlConfig(Config):
-    """A policy with tanh between its layers and normalised observations; one episode is a member's fitness."""
+    """A policy with tanh units on normalised observations. The fitness of a member is the return of one episode."""
 
     environment: str = "CartPole-v1"
-    bar: float = 475.0  # of the mean return at the mean weights
+    bar: float = 475.0  # mean return to reach at the mean weights
     hidden: tuple[int, ...] = (32,)
     methods: tuple[Literal["FlipES", "IdealES"], ...] = ("FlipES", "IdealES")
     population: int = 80
@@ -37,9 +37,9 @@ class RlConfig(Config):
     generations: int = 40
     seeds: int = 3
     evaluated: int = 100  # episodes at the end
-    draws: int = 40  # of each estimate at one policy
-    drawn_steps: int = 50  # of the episodes for that
-    workers: int = 0  # of Ray; 0 for this process alone
+    draws: int = 40  # estimates by each method at one policy
+    drawn_steps: int = 50  # length of episodes for the estimates
+    workers: int = 0  # of Ray; 0: this process only
 
     def __post_init__(self) -> None:
         check_least(self, seeds=2, evaluated=2, draws=10, generations=1, workers=0)
@@ -99,7 +99,7 @@ def _strategy(config: RlConfig, policy: nn.Module, method: str, seed: int, **how
 
 def _train(config: RlConfig, method: str, seed: int, run: Run) -> dict[str, Any]:
     episodes = rl.Episodes(config.environment)
-    with own_randomness(run), ExitStack() as stack:
+    with isolated_randomness(run), ExitStack() as stack:
         stack.callback(episodes.close)
         strategy = _strategy(
             config,
@@ -111,8 +111,8 @@ def _train(config: RlConfig, method: str, seed: int, run: Run) -> dict[str, Any]
             fleet=stack.enter_context(RayFleet(config.workers)) if config.workers else Local(config.population // 2),
         )
         for _ in run.progress.track(range(config.generations), f"{method}, seed {seed}"):
-            made = strategy.step()
-            run.log(made.generation + 1, mean=made.fitness_mean, best=made.fitness_max)
+            generation = strategy.step()
+            run.log(generation.generation + 1, mean=generation.fitness_mean, best=generation.fitness_max)
         final = episodes.returns(strategy.model, config.evaluated, run.seed_of(f"evaluation.{seed}")).tolist()
     history = strategy.history
     curve = Returns(
@@ -127,17 +127,17 @@ def _train(config: RlConfig, method: str, seed: int, run: Run) -> dict[str, Any]
 
 
 def _drawn(config: RlConfig, method: str, run: Run) -> Gathered:
-    """Estimates of one gradient, at the policy that the first seed begins with."""
+    """Return estimates of one gradient, at the initial policy of the first seed."""
 
-    def estimates(own: str, what: str, draws: int):
-        episodes, seed = rl.Episodes(config.environment, steps=config.drawn_steps, observed=0), f"{what}.{own}"
+    def estimates(by: str, what: str, draws: int):
+        episodes, seed = rl.Episodes(config.environment, steps=config.drawn_steps, observed=0), f"{what}.{by}"
         yield from of_strategy(
-            lambda **how: _strategy(config, _policy(config, 0, run), own, run.seed_of(seed), fitness=episodes, **how),
+            lambda **how: _strategy(config, _policy(config, 0, run), by, run.seed_of(seed), fitness=episodes, **how),
             draws,
         )
         episodes.close()
 
-    with own_randomness(run):
+    with isolated_randomness(run):
         along = mean_direction(estimates("IdealES", "pilot", max(config.draws // 2, 1)))
         return gathered(estimates(method, "estimates", config.draws), along)
 

@@ -1,4 +1,4 @@
-"""The paper's table of times beside ours: cores that a device replaces, at what price."""
+"""The paper's table of times beside ours: how many cores a device replaces, and at what price."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ PAPER = {  # seconds for FlipES on its GPU, and for 40 cores
     "ConvLe 1": (7.12, 67.0),
     "ConvLe 1.5": (11.77, 132.0),
 }
-TOLERANCE = 1e-2  # of the fitness of members, in their standard deviation: products are rounded elsewhere, too
+TOLERANCE = 1e-2  # standard deviations of fitness: CPU and device round products differently
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds for 5,000 samples, of each round: on the device, and of one core."""
+    """Seconds for 5,000 samples in each round, on the device and on one core."""
 
     flip: list[float]
     ideal: list[float]
-    backprop: list[float]  # for one update
+    backprop: list[float]  # one update
     core: list[float]
-    ray: list[float] | None = None  # of one core
+    ray: list[float] | None = None  # on one core
 
     @property
     def replaced(self) -> tuple[float, float, float]:
-        """Cores that the device replaces."""
+        """The number of cores that the device replaces, with its interval."""
         return _ratio(self.core, self.flip)
 
 
@@ -88,26 +88,26 @@ def reported(times: Mapping[str, Times], device_price: float, core_price: float)
 
 
 def numbers(times: Mapping[str, Times], prices: tuple[float, float]) -> tuple[dict[str, Number], dict[str, Number]]:
-    made: dict[str, Number] = {}
+    measured: dict[str, Number] = {}
     paper: dict[str, Number] = {}
     for name, one in times.items():
         flip = median(one.flip)
-        own, many = f"{name}: FlipES, seconds", f"{name}: {CORES} cores, seconds"
-        made[own], made[many] = flip, median(one.core) / CORES
+        device, cores = f"{name}: FlipES, seconds", f"{name}: {CORES} cores, seconds"
+        measured[device], measured[cores] = flip, median(one.core) / CORES
         if name in PAPER:
-            paper[own], paper[many] = PAPER[name]
-        made[f"{name}: IdealES on the same device, seconds"] = median(one.ideal)
+            paper[device], paper[cores] = PAPER[name]
+        measured[f"{name}: IdealES on the same device, seconds"] = median(one.ideal)
         if one.ray is not None:
-            made[f"{name}: {CORES} cores as RayFleet's workers here, seconds"] = median(one.ray) / CORES
+            measured[f"{name}: {CORES} cores as RayFleet's workers here, seconds"] = median(one.ray) / CORES
         replaced, dearer = f"{name}: cores that the device replaces", f"{name}: FlipES / backprop: time of an update"
-        made[replaced] = one.replaced[0]
+        measured[replaced] = one.replaced[0]
         if name in PAPER:
-            gpu, cores = PAPER[name]
-            paper[replaced] = round(CORES * cores / gpu)
-        made[f"{name}: times cheaper than cores"] = one.replaced[0] * prices[1] / prices[0]
-        made[dearer] = flip / median(one.backprop)
+            gpu_seconds, core_seconds = PAPER[name]
+            paper[replaced] = round(CORES * core_seconds / gpu_seconds)
+        measured[f"{name}: times cheaper than cores"] = one.replaced[0] * prices[1] / prices[0]
+        measured[dearer] = flip / median(one.backprop)
         paper[dearer] = PRICE
-    return made, paper
+    return measured, paper
 
 
 def _ratio(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:

@@ -1,8 +1,8 @@
-"""Seconds for an update of 5,000 samples: on the device, on processes of one core, on Ray.
+"""Seconds for an update of 5,000 samples: on the device, on processes of one core, and on Ray.
 
 The many-core form has one perturbation per process. It is measured on plain processes that share nothing: each makes
-its part of an update, so that n cores are taken to be n times as fast as one, which no real fleet can beat. Where Ray
-is asked for, the same is measured with `RayFleet`, messages and all.
+its part of an update, and n cores are taken to be n times as fast as one, which no real fleet can beat. If asked for,
+the same is measured with `RayFleet`, messages included.
 """
 
 import os
@@ -21,7 +21,7 @@ from flipout.es import Local, RayFleet
 from ...running.experiment import Config, check_least
 from ...running.progress import Progress
 from ...running.runs import Run
-from ...training.supervised import Prepared, own_randomness, set_precision
+from ...training.supervised import Prepared, isolated_randomness, set_precision
 from ..training import EsTraining, Task, Trainer
 from .claims import SAMPLES
 
@@ -32,16 +32,16 @@ PIXELS, CLASSES = 28, 10
 class ScalingConfig(Config):
     training: EsTraining = field(default_factory=lambda: EsTraining(batch=32, updates=1))
     hidden: tuple[int, ...] = (32, 128, 512, 2048)
-    widths: tuple[float, ...] = (0.25, 0.75, 1.0, 1.5)  # of ConvLe
-    conv_members: int = 1000  # of ConvLe at once
-    samples: int = 5000  # of FlipES
-    ideal_samples: int = 400  # of IdealES on the device; its time is counted up to 5,000
-    core_samples: int = 4  # of each process, counted up as well
-    processes: int = 0  # 0 for as many as there are cores
-    ray_workers: int = 0  # 0 for no measurement on Ray
+    widths: tuple[float, ...] = (0.25, 0.75, 1.0, 1.5)  # scales of ConvLe
+    conv_members: int = 1000  # of ConvLe, evaluated together
+    samples: int = 5000  # for FlipES
+    ideal_samples: int = 400  # for IdealES on the device; its time is scaled to 5,000
+    core_samples: int = 4  # for each process, scaled as well
+    processes: int = 0  # 0: one per core
+    ray_workers: int = 0  # 0: no measurement on Ray
     rounds: int = 3
-    device_price: float = 8.0  # for an hour of the device
-    core_price: float = 0.045  # for an hour of a core
+    device_price: float = 8.0  # per hour
+    core_price: float = 0.045  # per hour
 
     def __post_init__(self) -> None:
         check_least(self, core_samples=2, rounds=2, processes=0, ray_workers=0)
@@ -50,14 +50,14 @@ class ScalingConfig(Config):
 
     @property
     def sizes(self) -> dict[str, EsTraining]:
-        own = self.training
-        made = {f"FC {units}": replace(own, network="fc", hidden=(units, units)) for units in self.hidden}
+        training = self.training
+        fc = {f"FC {units}": replace(training, network="fc", hidden=(units, units)) for units in self.hidden}
         conv = {"network": "convle", "members": self.conv_members}
-        return made | {f"ConvLe {width:g}": replace(own, **conv, width=width) for width in self.widths}
+        return fc | {f"ConvLe {width:g}": replace(training, **conv, width=width) for width in self.widths}
 
 
 def _task(config: EsTraining, run: Run) -> Task:
-    """On pictures of noise: time does not depend on what is in them."""
+    """Return a task on images of noise: their content does not change the time."""
     x = torch.randn(config.batch, 1, PIXELS, PIXELS, generator=run.generator("pictures")).to(run.device)
     y = torch.randint(CLASSES, (config.batch,), generator=run.generator("labels")).to(run.device)
     return Task(config, Prepared(x, y, x, y, CLASSES, "noise"), 0, run)
@@ -70,15 +70,15 @@ def _strategy(config: EsTraining, method: str, samples: int, run: Run, **how):
 
 
 def on_device(config: ScalingConfig, training: EsTraining, run: Run) -> dict[str, list[float]]:
-    """Seconds for 5,000 samples of each form on the device, and for an update by backpropagation."""
+    """Return the seconds for 5,000 samples of each form on the device, and for an update by backpropagation."""
     taken: dict[str, list[float]] = {}
-    with own_randomness(run):
+    with isolated_randomness(run):
         for form, method, samples in (
             ("flip", "FlipES", config.samples),
             ("ideal", "IdealES", config.ideal_samples),
         ):
             strategy = _strategy(training, method, samples, run)
-            strategy.step()  # kernels
+            strategy.step()  # compile kernels
             taken[form] = [_timed(strategy.step) * SAMPLES / samples for _ in range(config.rounds)]
             run.log(0, **{form: statistics.median(taken[form])})
             del strategy
@@ -94,26 +94,27 @@ def on_device(config: ScalingConfig, training: EsTraining, run: Run) -> dict[str
 
 def _timed(step) -> float:
     started = time.perf_counter()
-    step()  # ends on the CPU: whoever made it has waited for the device
+    step()  # ends on the CPU, so it has waited for the device
     return time.perf_counter() - started
 
 
 def on_cores(config: ScalingConfig, run: Run) -> dict:
-    """Seconds of one core for 5,000 samples, one after the other, while all others are at the same."""
+    """Return the seconds of one core for 5,000 samples, one after the other, while all other cores do the same."""
     count = config.processes or _cores_here()
     seconds: dict[str, list[float]] = {}
-    apart: dict[str, float] = {}
+    differences: dict[str, float] = {}
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        list(pool.map(share, *zip(*[(config.training, 2, 1, run.seed)] * count, strict=True)))  # everyone is up
+        # Wait until all processes have started.
+        list(pool.map(share, *zip(*[(config.training, 2, 1, run.seed)] * count, strict=True)))
         for name, training in run.progress.track(config.sizes.items(), f"{count} processes"):
-            given = [(training, config.core_samples, config.rounds, run.seed)] * count
-            made = list(pool.map(share, *zip(*given, strict=True)))
-            rounds = zip(*(times for times, _ in made), strict=True)
-            seconds[name] = [sum(own) / count * SAMPLES / config.core_samples for own in rounds]
+            shares = [(training, config.core_samples, config.rounds, run.seed)] * count
+            outcomes = list(pool.map(share, *zip(*shares, strict=True)))
+            rounds = zip(*(times for times, _ in outcomes), strict=True)
+            seconds[name] = [sum(times) / count * SAMPLES / config.core_samples for times in rounds]
             here = at_once(training, config.core_samples, run)
-            there = torch.tensor(made[0][1], dtype=torch.float64)
-            apart[name] = float((here - there).abs().max() / there.std())
-    return {"seconds": seconds, "apart": apart, "processes": count}
+            there = torch.tensor(outcomes[0][1], dtype=torch.float64)
+            differences[name] = float((here - there).abs().max() / there.std())
+    return {"seconds": seconds, "apart": differences, "processes": count}
 
 
 def _cores_here() -> int:
@@ -121,7 +122,7 @@ def _cores_here() -> int:
 
 
 def share(training: EsTraining, samples: int, rounds: int, seed: int) -> tuple[list[float], list[float]]:
-    """In a process of its own: seconds of each round, and the fitness of the members."""
+    """Measure in a separate process: return the seconds of each round, and the fitness of the members."""
     torch.set_num_threads(1)
     run = Run(Path(), seed, torch.device("cpu"), Progress())
     strategy = _strategy(replace(training, members=1), "IdealES", samples, run, group=samples)
@@ -131,23 +132,23 @@ def share(training: EsTraining, samples: int, rounds: int, seed: int) -> tuple[l
 
 
 def at_once(training: EsTraining, samples: int, run: Run) -> torch.Tensor:
-    """Of the same members as in `share`, all at once on the device, in the same precision."""
+    """Return the fitness of the members of `share`, evaluated together on the device in the same precision."""
     set_precision(replace(training, precision="fp32"))
-    with own_randomness(run):
-        made = Local().evaluate(_strategy(training, "IdealES", samples, run, group=samples))
+    with isolated_randomness(run):
+        fitness = Local().evaluate(_strategy(training, "IdealES", samples, run, group=samples))
     set_precision(training)
-    return made
+    return fitness
 
 
 def on_ray(config: ScalingConfig, run: Run) -> dict[str, list[float]]:
-    """Seconds of one core for 5,000 samples, with all that `RayFleet` does for them."""
-    made, samples = {}, config.ray_workers * config.core_samples
+    """Return the seconds of one core for 5,000 samples, including everything that `RayFleet` does."""
+    seconds, samples = {}, config.ray_workers * config.core_samples
     host = Run(Path(), run.seed, torch.device("cpu"), run.progress)
     with RayFleet(config.ray_workers, members=1) as fleet:
         for name, training in run.progress.track(config.sizes.items(), "Ray"):
-            with own_randomness(host):
+            with isolated_randomness(host):
                 strategy = _strategy(training, "IdealES", samples, host, group=samples, fleet=fleet)
                 strategy.step()
                 taken = [_timed(strategy.step) for _ in range(config.rounds)]
-            made[name] = [one * config.ray_workers * SAMPLES / samples for one in taken]
-    return made
+            seconds[name] = [one * config.ray_workers * SAMPLES / samples for one in taken]
+    return seconds

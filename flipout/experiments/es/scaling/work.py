@@ -1,4 +1,4 @@
-"""The appendix's table: the time of an update of 5,000 samples against the size of the network."""
+"""The table of the appendix: the time of an update of 5,000 samples against the size of the network."""
 
 from ...running.experiment import Outcome
 from ...running.runs import Run
@@ -39,13 +39,13 @@ def _on_device(name: str) -> str:
 
 
 def _setting(config: ScalingConfig, processes: int, run: Run) -> str:
-    own = config.training
+    training = config.training
     ray = f"; Ray with {config.ray_workers} workers" if config.ray_workers else ""
     return (
-        f"Pictures of noise, 28×28; FC with two hidden layers, ConvLe with every layer scaled; {own.batch} examples "
-        f"for each member, the same for all; FlipES with {config.samples:,} samples in groups of {own.group}, pairs "
-        f"and mirror images, products in {own.precision} on {run.device.type}; IdealES with {config.ideal_samples:,} "
+        f"Images of noise, 28×28; FC with two hidden layers, ConvLe with every layer scaled; {training.batch} examples "
+        f"that all members share; FlipES with {config.samples:,} samples in groups of {training.group}, pairs and "
+        f"mirror images, products in {training.precision} on {run.device.type}; IdealES with {config.ideal_samples:,} "
         f"samples there; one perturbation at a time, {config.core_samples} for each of {processes} processes of one "
-        f"thread{ray}: all counted up to 5,000. An hour is taken to cost {config.device_price:g} for the device and "
+        f"thread{ray}: all scaled to 5,000. An hour is taken to cost {config.device_price:g} for the device and "
         f"{config.core_price:g} for a core."
     )
