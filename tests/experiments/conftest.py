@@ -1,4 +1,4 @@
-"""No test here sees the user's own cache or the network; `real_data` is the folder of the published data sets."""
+"""No test here uses the user's cache or the network; `real_data` is the folder of the published data sets."""
 
 import os
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def run(tmp_path) -> Iterator[Run]:
 
 @pytest.fixture
 def page(tmp_path) -> Path:
-    """The report of one run, whose folder is beside it."""
+    """The report of one run, next to its folder."""
     write_page([finished(tmp_path / "variance-fc-quick")], tmp_path / "report.html")
     return tmp_path / "report.html"
 

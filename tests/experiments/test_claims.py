@@ -32,7 +32,7 @@ def test_only_readers_look_at_a_claim(path):
 
 
 def links(page: Path) -> list[tuple[str, list[str]]]:
-    """Where each row of checks leads, and which rows each figure lists, by place."""
+    """Return where each row of checks leads, and which rows each figure lists."""
     parsed = Parsed(page)
     rows = [row for row in parsed.all("tr") if "data-kind" in row]
     places = [*rows, *parsed.all("figure")]
@@ -40,7 +40,7 @@ def links(page: Path) -> list[tuple[str, list[str]]]:
 
 
 def test_a_changed_sentence_changes_no_link_and_no_comparison(tmp_path):
-    """Word by word another sentence, with everything in it that a pattern might look for."""
+    """The new sentence has everything in it that a pattern might look for."""
     checks = (*(replace(check, figure="variance") for check in CHECKS), *LAYERS)
     said = "fc: conv9: the slope of α ≫ β, at the end the test error; never reached"
     reworded = tuple(replace(check, claim=said, remark="") for check in checks)

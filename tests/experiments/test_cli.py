@@ -32,7 +32,7 @@ def here(monkeypatch, tmp_path) -> Path:
 
 
 def said(command: str, status: int, capsys) -> str:
-    """What the command says where it is said to: on stdout if it went well, else on stderr."""
+    """Return what the command printed: on stdout if it went well, else on stderr."""
     try:
         ended = main(shlex.split(command))
     except SystemExit as asked:  # the way of the parser of options
@@ -250,7 +250,8 @@ def test_the_command_itself(here):
 
 def test_a_reader_may_leave() -> None:
     command = f"{sys.executable} -m flipout.experiments run variance-fc --help | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.startswith("usage")
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr

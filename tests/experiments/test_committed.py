@@ -1,4 +1,4 @@
-"""The committed results: checks lead to the figures that show them, which are drawn anew where their data is there."""
+"""The committed results: checks lead to their figures, which can be drawn again if their data is committed."""
 
 import json
 import re
@@ -38,7 +38,7 @@ UNSEEN = {
     "variance-multigpu": ["predicted"],
     "variance-wd-lstm": ["orders/.*"],
 }
-# Whose pieces are not committed: the first one that is missed.
+# Experiments whose pieces are not committed, with the first file that is missing.
 NOT_HELD = {
     "es-rl": "FlipES.0.json",
     "es-scaling": "cores.json",
@@ -69,7 +69,7 @@ def test_every_check_leads_to_the_figure_that_shows_it(name, tmp_path):
 
 
 def places(svg: bytes) -> list[float]:
-    """The places of what is drawn inside of axes: data, and no text, whose outlines are those of a font."""
+    """Return the coordinates of what is drawn inside axes, without text, whose outlines depend on the font."""
     found = re.findall(rb'<path d="([^"]*)" clip-path', svg)
     for markers in re.findall(rb"(?s)<g clip-path[^>]*>(.*?)</g>", svg):
         found += re.findall(rb' [xy]="([^"]*)"', markers)
@@ -77,7 +77,7 @@ def places(svg: bytes) -> list[float]:
 
 
 @pytest.mark.parametrize("name", [name for name in FOLDERS if name not in NOT_HELD])
-def test_figures_are_drawn_anew_from_what_is_held(name, tmp_path):
+def test_figures_are_drawn_again_from_committed_data(name, tmp_path):
     folder = copytree(RESULTS / name, tmp_path / name)
     rmtree(folder / "figures")
     assert main(["report", str(folder), "--out", str(tmp_path / "report.html"), "--redraw"]) == 0
@@ -103,7 +103,7 @@ def test_figures_whose_data_is_not_held_are_refused_and_kept(name, tmp_path, cap
 
 
 def test_flipout_against_wd_is_quoted_as_it_was_found():
-    """The one comparison whose outcome the paper does not have: README and its page say what the committed run says."""
+    """README and its page quote the committed run for the one comparison whose outcome is not the paper's."""
     checks = {check.id: check for check in Result.read(RESULTS / "ptb-word" / "result.json").checks}
     for page, digits in (("README.md", 1), ("docs/language-models.md", 2)):
         text = (RESULTS.parent / page).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""flipout doctor: it names what is here and what is not, and works where little is."""
+"""flipout doctor names what is installed and what is not, and works where little is."""
 
 import re
 import subprocess
@@ -75,7 +75,7 @@ def test_kernels_or_why_there_are_none() -> None:
 
 
 def test_it_needs_no_extra() -> None:
-    """The packages of the other commands are made impossible to import."""
+    """The packages of the other commands cannot be imported."""
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['tyro', 'rich', 'pooch', 'matplotlib', 'sklearn'])); "
         "sys.argv = ['flipout', 'doctor']; from flipout.experiments.__main__ import run; sys.exit(run())"

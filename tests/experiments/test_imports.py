@@ -34,7 +34,7 @@ EXCEPTIONS = {
 
 
 def internals(tree: ast.Module) -> list[str]:
-    """The dotted names of the library that a file uses and that are not public."""
+    """Return the names of the library that a file uses although they are not public."""
     modules: dict[str, str] = {}  # a name in this file → the module that it stands for
     found = []
     for node in ast.walk(tree):

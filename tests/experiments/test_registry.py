@@ -1,4 +1,4 @@
-"""Every experiment of the registry has its presets, runs, leaves its files, and can be reported."""
+"""Every registered experiment has its presets, runs, leaves its files, and can be reported."""
 
 import ast
 import json
@@ -31,7 +31,7 @@ TINY = (
 
 
 def check_no_place_is_named(folder: Path) -> None:
-    """No file of a run says where on a machine it was made."""
+    """No file of a run names a folder of the machine."""
     places = [str(place) for place in (ROOT, folder, Path.home(), Path(tempfile.gettempdir())) if place != Path("/")]
     for path in folder.rglob("*.json*"):
         text = path.read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def test_every_experiment_has_settings_at_three_prices(name):
 
 
 def check_ids_are_those_of_the_committed_run(result: Result) -> None:
-    """The committed results have no ids of their own: those derived for them are the ids of today."""
+    """The committed results have no ids. The ids derived for them are the ids of today."""
     folder = ROOT / "results" / result.experiment
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     known = {check.id: check for check in Result.read(folder / "result.json", config.get("shown", ())).checks}

@@ -1,4 +1,4 @@
-"""An experiment that takes no time, and processes that die at every moment of it.
+"""An experiment that takes no time, and processes that die at every moment of its run.
 
 `python -m tests.experiments.toy_experiment run toy …` is the command line with this experiment.
 """
@@ -38,7 +38,7 @@ class ToyConfig(Config):
 
 @dataclass(frozen=True)
 class Drawn:
-    """As much of a figure as a run asks for."""
+    """The part of a matplotlib figure that a run uses."""
 
     numbers: list[float]
 
@@ -90,14 +90,14 @@ TOY = Experiment(
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file of a run that says what was found, and not when or where."""
+    """Return the files of a run that say what was found, and not when or where."""
     apart = ("environment.json", ".lock")
     files = (path for path in folder.rglob("*") if path.is_file() and "tensorboard" not in path.parts)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in apart}
 
 
 def sweep(root: str, torn: bool) -> None:
-    """Die at the first, second, third, … change of a file, go on until the end; print how each of these runs went."""
+    """Die at the first, second, third, … change of a file, resume until the end, and print how each run went."""
     TOY.run(ToyConfig(), Path(root, "whole"), preset="smoke")
     whole, told = content(Path(root, "whole")), []
     for moment in range(1000):
@@ -121,7 +121,7 @@ def sweep(root: str, torn: bool) -> None:
 
 
 def _child(moment: int, folder: Path, torn: bool) -> int:
-    """The status of a process that takes the run up and dies just before its next change of a file after `moment`."""
+    """Return the status of a process that resumes the run and dies just before change number `moment` of a file."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -135,7 +135,7 @@ def _child(moment: int, folder: Path, torn: bool) -> int:
 
 
 class _Death:
-    """`torn` leaves what was being written in part."""
+    """An audit hook that ends the process. With `torn`, the file being written is left incomplete."""
 
     def __init__(self, moment: int, folder: Path, torn: bool) -> None:
         self.left, self.folder, self.torn = moment, str(folder), torn

@@ -1,4 +1,4 @@
-"""The registry agrees with the checksums that the authors of the data sets, or those who pass them on, publish."""
+"""The checksums are those that the authors of the data sets, or their mirrors, publish."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Where a file is looked for, and what becomes of a bad one: an error that names it, and nothing is half-used."""
+"""Where files are looked for. A bad file is an error that names it, and nothing of its data set is used."""
 
 import sys
 import threading
@@ -22,7 +22,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path):
-    """A folder and the address at which this machine serves it."""
+    """A folder, and the address at which a local server offers it."""
     folder = tmp_path / "served"
     folder.mkdir()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))

@@ -1,4 +1,4 @@
-"""The data sets have the counts of their published descriptions; embedded defaults stand in, and say so."""
+"""The data sets have the published counts. Embedded defaults replace them, and say so."""
 
 import pytest
 import torch

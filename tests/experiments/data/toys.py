@@ -1,4 +1,4 @@
-"""A data set of two small files, as a folder, and as an archive to download."""
+"""A data set of two small files, as a folder and as an archive to download."""
 
 import gzip
 import hashlib

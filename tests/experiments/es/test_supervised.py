@@ -1,4 +1,4 @@
-"""Evolution strategies against independent noise and backpropagation: how networks are trained, and what is claimed."""
+"""Evolution strategies against independent noise and backpropagation: training, and what is claimed."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Models of the language tables: their sizes, how they begin, and the gradients of their rows."""
+"""Models of the language tables: sizes, initial weights, and the gradients of their rows."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The tables: rows and seeds that a run is extended by, runs that are killed, and what is claimed."""
+"""The tables: runs that are extended by rows and seeds, runs that are killed, and what is claimed."""
 
 import json
 import math
@@ -25,14 +25,14 @@ SMOKE = ("run", "ptb-word", "--preset", "smoke", "--device", "cpu", "--most", "7
 
 
 def found_of(name: str, config: LanguageConfig, trained: Sequence[Trained]) -> claims.Found:
-    """What the table of an experiment finds in these models."""
+    """Return what the table of an experiment finds in these models."""
     table = getattr(EXPERIMENTS[name].work, "__self__", None)
     assert isinstance(table, Table)
     return table.found(config, trained)
 
 
 def pieces(folder: Path) -> dict[str, Any]:
-    """What was found, but for the seconds."""
+    """Return what was found, without the seconds."""
     found = {path.stem: json.loads(path.read_text()) for path in (folder / "pieces").glob("*.json")}
     for piece in found.values():
         for epoch in piece["history"]:

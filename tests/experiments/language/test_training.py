@@ -1,4 +1,4 @@
-"""One language model on its way: its steps, its randomness, and what it keeps."""
+"""Training one language model: steps, randomness, and checkpoints."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Training curves of large batches: when a loss is reached, what is claimed of it, and how the networks are trained."""
+"""Large batches: when a loss is reached, what is claimed of it, and how the networks are trained."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Regressions know their posterior, and the checks refuse a wrong one."""
+"""Regressions have the right posterior, and the checks refuse a wrong one."""
 
 import math
 from pathlib import Path

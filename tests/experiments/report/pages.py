@@ -1,4 +1,4 @@
-"""Folders of finished runs to report on, and the pages that are made of them, parsed."""
+"""Folders of finished runs for the report, and a parser for its pages."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from flipout.experiments.running.results import Check, Figure, Result
 
 WORD = "unbreakable" * 12
-# The second one asks for more than a page may fetch.
+# The second figure asks for more than a page may fetch.
 SVGS = {
     "variance": '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="420" viewBox="0 0 640 420">'
     '<rect width="640" height="420" fill="#fff"/><path d="M40 40 600 380" stroke="#1f77b4" stroke-width="3"/></svg>',
@@ -63,7 +63,7 @@ LAYERS = tuple(
 def finished(
     folder: Path, experiment: str = "variance-fc", settings: Mapping[str, Any] | None = None, **changes: Any
 ) -> Path:
-    """The folder of a finished run: `settings` of its configuration, changes of its result."""
+    """Write the folder of a finished run, with these `settings` in its config and these changes to its result."""
     fields: dict[str, Any] = {
         "experiment": experiment,
         "preset": "quick",
@@ -112,7 +112,7 @@ def seen_in(figure: str, checks: Iterable[Check]) -> list[Check]:
 
 
 def checks_of(folder: Path) -> list[dict[str, Any]]:
-    """The rows that result.json asks for: those that must hold first, the order kept otherwise."""
+    """Return the rows that result.json asks for: claims that must hold first, otherwise in order."""
     held = json.loads((folder / "result.json").read_text())["checks"]
     rows = [check for check in held if check["kind"] == "must_hold"]
     rows += [check for check in held if check["kind"] == "reported"]
@@ -120,7 +120,7 @@ def checks_of(folder: Path) -> list[dict[str, Any]]:
 
 
 class Parsed(HTMLParser):
-    """Elements in order, with all text inside of them; closing tags must match."""
+    """The elements of a page in order, with all text inside them; closing tags must match."""
 
     VOID = ("meta", "link", "img", "br", "wbr")
 

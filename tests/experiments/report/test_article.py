@@ -1,4 +1,4 @@
-"""A run on the report page: its numbers, checks and figures, and the ways between them."""
+"""A run in the report: its numbers, checks and figures, and the links between them."""
 
 import json
 

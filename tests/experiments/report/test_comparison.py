@@ -17,7 +17,7 @@ def compared(page: Path) -> tuple[Parsed, list[dict[str, Any]]]:
 
 
 def cells(parsed: Parsed, section: dict[str, Any]) -> list[list[list[str]]]:
-    """Of each table, row by row."""
+    """Return the cells of each table, row by row."""
     return [
         [[cell["text"] for cell in parsed.all("th", "td", inside=row)] for row in parsed.all("tr", inside=table)]
         for table in parsed.all("table", inside=section)

@@ -1,4 +1,4 @@
-"""The head of the report page: a line for each run, and what is broken."""
+"""The head of the report: a line for each run, and the claims that must hold and do not."""
 
 from flipout.experiments.report.page import write_page
 from tests.experiments.report.pages import CHECKS, Parsed, finished

@@ -1,4 +1,4 @@
-"""The report page says what the result files say, by itself, to everyone."""
+"""The report is well-formed and self-contained, escapes everything, and refuses what is not a run."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Whatever the files of a run say, the report is a page of ours: refused by name, or shown as text."""
+"""Whatever the files of a run say, they are refused by name, or shown as text."""
 
 import ast
 import json
@@ -29,7 +29,7 @@ SAID = ("id", "href", "aria-labelledby", "aria-label", "alt", "data-label", "val
 
 
 def shape(written: Path) -> set[tuple[str, frozenset[tuple[str, str | None]]]]:
-    """The kinds of elements in a page: their tags and attributes, with the values that no file decides."""
+    """Return the kinds of elements in a page: tags and attributes, with values that no file decides."""
     parsed = Parsed(written)
     links = [one["href"] for one in parsed.elements if "href" in one]
     assert all(address.startswith("#") or address == "data:," for address in links)
@@ -44,7 +44,7 @@ def shape(written: Path) -> set[tuple[str, frozenset[tuple[str, str | None]]]]:
 
 
 def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a file, from the outermost on; of a list, in its first and last parts."""
+    """Return the paths to all values of a file; of a list, only its first and last parts."""
     yield path
     keys: Any = content if isinstance(content, dict) else ()
     if isinstance(content, list):
@@ -62,7 +62,7 @@ def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def renamed(content: Any, path: tuple[Any, ...], name: str) -> Any:
-    """The key at the end of a path, replaced."""
+    """Replace the key at the end of a path."""
     first, *rest = path
     if rest:
         return changed(content, (first,), renamed(content[first], tuple(rest), name))
@@ -71,7 +71,7 @@ def renamed(content: Any, path: tuple[Any, ...], name: str) -> Any:
 
 @pytest.fixture
 def clean(tmp_path) -> list[Path]:
-    """Two runs of one experiment, in which a page has all the elements that it can have."""
+    """Two runs of one experiment, whose page has every kind of element."""
     layers = {f"conv{i}: γ": f"{i}.5e-05 ± 2.0e-06" for i in range(1, 11)}
     settings = {"shown": ["fc1"], "inner": {"rate": 0.5}}
     checks = (*seen_in("variance", CHECKS), *LAYERS[:10])
@@ -230,7 +230,7 @@ SOURCES = sorted(Path(page.__file__).parent.glob("*.py"))
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_markup_is_made_of_constant_templates_alone(source):
-    """The type checker refuses an f-string as a template; this refuses what goes around templates."""
+    """The type checker refuses an f-string as a template; this test refuses markup outside templates."""
     tree = ast.parse(source.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):

@@ -1,4 +1,4 @@
-"""Figures drawn anew: from what the folder of a run holds, with nothing run and nothing else changed."""
+"""Figures are drawn again from the folder of a run: nothing is run, and nothing else changes."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Result files without ids: each check of a committed one has the id and the quantity that it would have today."""
+"""Result files without ids: each check of a committed result gets the id and the quantity of today."""
 
 import json
 from pathlib import Path

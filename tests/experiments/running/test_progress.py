@@ -1,4 +1,4 @@
-"""Progress speaks up where there is something to wait for, and in the way that the stream can show."""
+"""Progress is shown when there is something to wait for, in a form that suits the stream."""
 
 import io
 import os
@@ -37,7 +37,7 @@ def terminal(monkeypatch) -> None:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Every look at it takes a second, unless another time is set."""
+    """Each reading of this clock takes a second, unless another time is set."""
     made = SimpleNamespace(now=0.0, tick=1.0)
 
     def monotonic() -> float:

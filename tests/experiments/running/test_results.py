@@ -1,4 +1,4 @@
-"""Result files: what was found, in JSON that every reader takes."""
+"""Result files are strict JSON, and are read as they were written."""
 
 import json
 import math

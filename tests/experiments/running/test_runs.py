@@ -1,4 +1,4 @@
-"""A run can be stopped at any moment, by anyone, and taken up again: the result is that of a run left in peace."""
+"""A run can be stopped at any moment and resumed. Its result is that of an uninterrupted run."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def started(*words: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its status, and what it said on stderr."""
+    """Return the exit status of a process, and its stderr."""
     _, said = process.communicate(timeout=300)
     return process.returncode, said
 
@@ -62,7 +62,7 @@ def reach(process: subprocess.Popen[str], moment: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def stopped(monkeypatch) -> Callable[[int], None]:
-    """Ctrl-C as a run logs for the nth time from now on; 0: never."""
+    """Press Ctrl-C when a run logs for the nth time from now on; 0: never."""
     log, count = Run.log, [0]
 
     def counted(self: Run, step: int, **metrics: float) -> None:
@@ -260,7 +260,7 @@ def test_files_are_utf8_whatever_the_locale(tmp_path):
 
 
 def scalars(folder: Path) -> list[tuple[str, int, float]]:
-    """What TensorBoard reads there."""
+    """Return what TensorBoard reads in a folder."""
     reader = "tensorboard.backend.event_processing.event_accumulator"
     accumulator = pytest.importorskip(reader, reason="needs tensorboard: pip install tensorboard")
     events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()

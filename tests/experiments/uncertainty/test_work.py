@@ -1,4 +1,4 @@
-"""Unknown pictures made of known ones, and the AUROC of their uncertainties."""
+"""Unknown pictures made from known ones, and the AUROC of their uncertainties."""
 
 import pytest
 import torch

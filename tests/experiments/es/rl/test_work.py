@@ -1,4 +1,4 @@
-"""Policies: what is claimed of their returns, and that all of a run comes from its seed."""
+"""Policies: what is claimed of their returns. The seed decides the whole run."""
 
 from dataclasses import replace
 from typing import Any
