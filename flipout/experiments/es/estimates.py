@@ -1,4 +1,4 @@
-"""Repeated estimates of one gradient: that of E[F(W̄ + ε)], at the initial weights of a network, on one batch.
+"""Repeated estimates of the gradient of E[F(W̄ + ε)], at the initial weights of a network, on one batch.
 
 By Stein's identity it is E[ε F(W̄ + ε)] / σ², which evolution strategies estimate. Where F has a gradient it is also
 E[∇F(W̄ + ε)], which backpropagation under noise estimates. All estimates have the same expectation.

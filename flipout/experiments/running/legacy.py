@@ -1,4 +1,4 @@
-"""Result files written before 0.3, whose checks have neither ids nor quantities.
+"""Old result files, whose checks have neither ids nor quantities.
 
 This is the one place that reads sentences. The sentences are those of old files, and frozen: what an experiment says
 today does not matter here.
