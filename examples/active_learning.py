@@ -1,4 +1,4 @@
-"""Whom to ask for labels: at random, by entropy, or by mutual information? python examples/active_learning.py"""
+"""Which examples to label: at random, by entropy, or by mutual information? python examples/active_learning.py"""
 
 import argparse
 
@@ -11,7 +11,7 @@ from flipout import bayes
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--rounds", type=int, default=8)
-parser.add_argument("--labels", type=int, default=20, help="to begin with, and again in each round")
+parser.add_argument("--labels", type=int, default=20, help="labels at the start, and in each round")
 parser.add_argument("--steps", type=int, default=150)
 parser.add_argument("--seeds", type=int, default=3)
 
@@ -29,24 +29,24 @@ def trained(x: Tensor, y: Tensor, steps: int) -> nn.Module:
 
 
 def accuracies(choose: str, seed: int, options: argparse.Namespace) -> list[float]:
-    """On the test digits, after each round of labels."""
+    """Return the accuracy on the test digits after each round of labels."""
     torch.manual_seed(seed)
     x, y = (torch.as_tensor(part) for part in load_digits(return_X_y=True))
     x, order = x.float() / 16, torch.randperm(1797)
     test, pool = order[:600], order[600:]
-    labelled, found = pool[: options.labels], []
+    labelled, accuracy = pool[: options.labels], []
     for _ in range(options.rounds):
         model = trained(x[labelled], y[labelled], options.steps)
-        made = bayes.predict(model, x[test], likelihood="categorical")
-        found.append((made.mean.argmax(1) == y[test]).float().mean().item())
+        prediction = bayes.predict(model, x[test], likelihood="categorical")
+        accuracy.append((prediction.mean.argmax(1) == y[test]).float().mean().item())
         rest = pool[~torch.isin(pool, labelled)]
-        doubt = {
+        scores = {
             "random": lambda rest=rest: torch.rand(len(rest)),
             "entropy": lambda rest=rest: bayes.predict(model, x[rest], likelihood="categorical").total,  # noqa: B023
             "mutual information": lambda rest=rest: bayes.predict(model, x[rest], likelihood="categorical").epistemic,  # noqa: B023
         }[choose]()
-        labelled = torch.cat([labelled, rest[doubt.topk(options.labels).indices]])
-    return found
+        labelled = torch.cat([labelled, rest[scores.topk(options.labels).indices]])
+    return accuracy
 
 
 def main() -> None:

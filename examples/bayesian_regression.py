@@ -11,11 +11,11 @@ from flipout import bayes
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=2000)
 parser.add_argument("--points", type=int, default=200)
-parser.add_argument("--figure", help="an SVG or PNG to write; needs matplotlib")
+parser.add_argument("--figure", help="SVG or PNG to write; needs matplotlib")
 
 
 def data(points: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two stretches of a sine, with a gap between them."""
+    """Return two parts of a sine, with a gap between them."""
     x = torch.cat([torch.empty(points // 2).uniform_(-3, -1), torch.empty(points - points // 2).uniform_(1, 3)])[
         :, None
     ]
@@ -26,7 +26,7 @@ def posterior(x: torch.Tensor, y: torch.Tensor, steps: int) -> bayes.ELBO:
     model = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
     flipout.perturb(model, flipout.MeanField(prior=bayes.Normal(0.0, 1.0)), where="*")  # biases too
     elbo = bayes.ELBO(model, "gaussian", num_data=len(x), kl_weight=bayes.warm_up(steps // 2, weight=0.1))
-    optimizer = torch.optim.Adam(elbo.parameters(), 1e-2)  # the noise of the data is learned as well
+    optimizer = torch.optim.Adam(elbo.parameters(), 1e-2)  # learns the noise of the data too
     for step in range(steps):
         optimizer.zero_grad()
         elbo(x, y, step=step).loss.backward()
@@ -34,15 +34,15 @@ def posterior(x: torch.Tensor, y: torch.Tensor, steps: int) -> bayes.ELBO:
     return elbo
 
 
-def draw(path: str, x: torch.Tensor, y: torch.Tensor, grid: torch.Tensor, made: bayes.Prediction) -> None:
+def draw(path: str, x: torch.Tensor, y: torch.Tensor, grid: torch.Tensor, prediction: bayes.Prediction) -> None:
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
-    mean, wide = made.mean[:, 0], 2 * made.total[:, 0].sqrt()
-    axes.fill_between(grid[:, 0], mean - wide, mean + wide, alpha=0.3, label="mean ± 2 standard deviations")
+    mean, half_width = prediction.mean[:, 0], 2 * prediction.total[:, 0].sqrt()
+    axes.fill_between(grid[:, 0], mean - half_width, mean + half_width, alpha=0.3, label="mean ± 2 standard deviations")
     axes.plot(grid[:, 0], mean)
     axes.scatter(x, y, s=4, color="black", label="data")
     axes.legend()
@@ -56,13 +56,13 @@ def main() -> None:
     x, y = data(options.points)
     elbo = posterior(x, y, options.steps)
     grid = torch.linspace(-3, 3, 25)[:, None]
-    made = bayes.predict(elbo.model, grid, samples=256, likelihood=elbo.likelihood, seed=1)
+    prediction = bayes.predict(elbo.model, grid, samples=256, likelihood=elbo.likelihood, seed=1)
     print("     x    mean   noise of the data   of the weights")
     for i in range(0, 25, 2):
-        noise, doubt = made.aleatoric[i, 0].sqrt(), made.epistemic[i, 0].sqrt()
-        print(f"{grid[i, 0]:6.1f} {made.mean[i, 0]:7.2f} {noise:19.2f} {doubt:16.2f}")
+        noise, uncertainty = prediction.aleatoric[i, 0].sqrt(), prediction.epistemic[i, 0].sqrt()
+        print(f"{grid[i, 0]:6.1f} {prediction.mean[i, 0]:7.2f} {noise:19.2f} {uncertainty:16.2f}")
     if options.figure:
-        draw(options.figure, x, y, grid, made)
+        draw(options.figure, x, y, grid, prediction)
 
 
 if __name__ == "__main__":

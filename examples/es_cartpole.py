@@ -11,10 +11,10 @@ from flipout.es import rl
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--generations", type=int, default=30)
 parser.add_argument("--population", type=int, default=80)
-parser.add_argument("--steps", type=int, default=500, help="of an episode, at most")
+parser.add_argument("--steps", type=int, default=500, help="longest episode")
 parser.add_argument("--scheme", choices=["flipout", "independent"], default="flipout")
 parser.add_argument("--workers", type=int, default=0, help="Ray workers; 0: this process")
-parser.add_argument("--folder", help="of checkpoints")
+parser.add_argument("--folder", help="folder for checkpoints")
 
 
 def main() -> None:
@@ -36,12 +36,12 @@ def main() -> None:
         seed=0,
     )
     if options.folder and es.resume(options.folder):
-        print(f"going on after generation {es.generation}")
+        print(f"continuing after generation {es.generation}")
     es.run(options.generations, checkpoint=options.folder, progress=print)
     returns = fitness.returns(policy, 50)
     print(f"at the mean weights: mean return {returns.mean():.0f}, worst of 50 {returns.min():.0f}")
     plain = flipout.freeze(policy)
-    print(plain)  # torch's own modules, to be kept by torch.save(plain.state_dict(), …)
+    print(plain)  # torch's own modules; save with torch.save(plain.state_dict(), …)
 
 
 if __name__ == "__main__":

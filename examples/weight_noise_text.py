@@ -13,7 +13,7 @@ from flipout.experiments import data
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--noise", choices=["none", "gaussian", "dropconnect"], default="gaussian")
 parser.add_argument("--scheme", default="flipout")
-parser.add_argument("--characters", type=int, default=20_000, help="of the training text")
+parser.add_argument("--characters", type=int, default=20_000, help="length of the training text")
 parser.add_argument("--units", type=int, default=128)
 parser.add_argument("--epochs", type=int, default=20)
 NOISE = {"none": None, "gaussian": flipout.MultiplicativeGaussian(0.5), "dropconnect": flipout.DropConnect(0.5)}
@@ -37,7 +37,7 @@ def windows(text: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def bits(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Per character, at the mean weights."""
+    """Return the loss per character, at the mean weights."""
     model.eval()
     with torch.no_grad():
         return cross_entropy(model(x).flatten(0, 1), y.flatten()).item() / math.log(2)
@@ -52,16 +52,15 @@ def main() -> None:
         flipout.perturb(model, noise, scheme=options.scheme, where="lstm.weight_hh*")
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     x, y = windows(text.train[: options.characters])
-    held = windows(text.valid[:10_000])
+    held_out = windows(text.valid[:10_000])
     for epoch in range(options.epochs):
         model.train()
-        for some in torch.randperm(len(x)).split(32):
+        for batch in torch.randperm(len(x)).split(32):
             optimizer.zero_grad()
-            cross_entropy(model(x[some]).flatten(0, 1), y[some].flatten()).backward()
+            cross_entropy(model(x[batch]).flatten(0, 1), y[batch].flatten()).backward()
             optimizer.step()
-        print(
-            f"epoch {epoch}: {bits(model, x, y):.3f} bits per character in training, {bits(model, *held):.3f} held out"
-        )
+        train, valid = bits(model, x, y), bits(model, *held_out)
+        print(f"epoch {epoch}: {train:.3f} bits per character in training, {valid:.3f} held out")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flipout.errors import MissingExtra
-from flipout.experiments.catalogue import EXPERIMENTS
+from flipout.experiments.registry import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

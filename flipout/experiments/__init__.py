@@ -1,1 +1,1 @@
-"""The tables and figures of the paper, and the data that they need."""
+"""The experiments of the paper: its tables and figures, and the data sets they need."""

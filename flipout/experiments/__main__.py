@@ -1,4 +1,4 @@
-"""The command `flipout`, or python -m flipout.experiments."""
+"""The command `flipout`, also `python -m flipout.experiments`."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 
 def run() -> int:
     try:
-        if sys.argv[1:] == ["doctor"]:  # also where the packages are missing that the other commands need
+        if sys.argv[1:] == ["doctor"]:  # works without the packages that the other commands need
             from .doctor import doctor
 
             return doctor()
@@ -19,7 +19,7 @@ def run() -> int:
             )
             return 2
         return main()
-    except BrokenPipeError:  # whoever read the output has left: `flipout list | head -1`
+    except BrokenPipeError:  # the reader of the output has left: `flipout list | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

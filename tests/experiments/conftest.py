@@ -1,4 +1,4 @@
-"""No test here sees the user's own cache or the network; `real_data` is the folder of the published data sets."""
+"""No test here uses the user's cache or the network; `real_data` is the folder of the published data sets."""
 
 import os
 from collections.abc import Iterator
@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flipout.experiments import files
-from flipout.experiments.page import write_page
-from flipout.experiments.progress import Progress
-from flipout.experiments.runs import Run, opened
-from tests.experiments.pages import CHECKS, LAYERS, finished, seen_in
+from flipout.experiments.data import files
+from flipout.experiments.report.page import write_page
+from flipout.experiments.running.folder import open_run
+from flipout.experiments.running.progress import Progress
+from flipout.experiments.running.runs import Run
+from tests.experiments.report.pages import CHECKS, LAYERS, finished, seen_in
 
 REAL = Path(os.environ.get(files.VARIABLE) or Path(__file__).parents[3] / "shared" / "data")
 
@@ -36,13 +37,13 @@ def real_data(monkeypatch) -> Path:
 
 @pytest.fixture
 def run(tmp_path) -> Iterator[Run]:
-    with opened(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as one:
+    with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as one:
         yield one
 
 
 @pytest.fixture
 def page(tmp_path) -> Path:
-    """The report of one run, whose folder is beside it."""
+    """The report of one run, next to its folder."""
     write_page([finished(tmp_path / "variance-fc-quick")], tmp_path / "report.html")
     return tmp_path / "report.html"
 

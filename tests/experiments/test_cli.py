@@ -12,8 +12,8 @@ import pytest
 
 from flipout.experiments import cli
 from flipout.experiments.cli import main
-from flipout.experiments.results import Result
-from flipout.experiments.runs import Run
+from flipout.experiments.running.results import Result
+from flipout.experiments.running.runs import Run
 from tests.experiments.toy_experiment import TOY, content
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch, tmp_path) -> Path:
-    """An empty folder to work in, and a catalogue with the toy."""
+    """An empty folder to work in, and a registry with the toy."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -32,7 +32,7 @@ def here(monkeypatch, tmp_path) -> Path:
 
 
 def said(command: str, status: int, capsys) -> str:
-    """What the command says where it is said to: on stdout if it went well, else on stderr."""
+    """Return what the command printed: on stdout if it went well, else on stderr."""
     try:
         ended = main(shlex.split(command))
     except SystemExit as asked:  # the way of the parser of options
@@ -84,7 +84,8 @@ def test_a_part_of_an_experiment_that_a_preset_leaves_out_is_no_command(capsys, 
 def test_a_run_has_a_folder_of_its_own_name_and_says_what_it_found(capsys, here):
     out = said("run toy --preset smoke", 0, capsys)
     assert "✓  the network is 2 × 3" in out
-    assert "✗  nothing is endless [a]" in out
+    assert "–  nothing is endless [a]" in out
+    assert "too small to judge" in out
     assert "The run is in runs/toy-smoke" in out
     assert [path.name for path in here.iterdir()] == ["runs"]
     deep = "/".join(["a-folder"] * 20)
@@ -124,7 +125,7 @@ def test_the_seed_decides(capsys):
 
 def test_a_broken_claim_of_theory_is_status_1(capsys):
     assert main(["run", "toy", "--preset", "smoke", "--broken"]) == 1
-    assert "must hold, and does not: the network is 2 × 3" in capsys.readouterr().out
+    assert "must hold but does not: the network is 2 × 3" in capsys.readouterr().out
     assert main(["run", "toy", "--preset", "smoke", "--broken", "--resume"]) == 1
     said("report runs/toy-smoke", 0, capsys)
 
@@ -145,11 +146,11 @@ def test_a_broken_claim_of_theory_is_status_1(capsys):
         ("run toy --colour red", "Unrecognized options: --colour"),
         ("run toy --device banana", "--device banana: there are auto, cpu"),
         ("run toy --out a-file", "a-file is a file: choose a folder with --out"),
-        ("run toy --out a-file/run", "a-file/run cannot be made"),
+        ("run toy --out a-file/run", "a-file/run cannot be created"),
         ("run toy --out foreign", "foreign holds thesis.tex and no run"),
         ("run toy --out foreign --resume", "foreign holds thesis.tex and no run"),
-        ("run toy --out other --resume", "other/config.json is not that of a run"),
-        ("run toy --out broken --resume", "broken/config.json is not that of a run"),
+        ("run toy --out other --resume", "other/config.json is not the config of a run"),
+        ("run toy --out broken --resume", "broken/config.json is not the config of a run"),
         ("run variance-fc --schemes foo", "invalid choice 'foo'"),
         ("run variance-fc --schemes flipout", "the claims compare shared and flipout"),
         ("run variance-fc --schemes", "expected at least one of each"),
@@ -157,7 +158,7 @@ def test_a_broken_claim_of_theory_is_status_1(capsys):
         ("run variance-fc --repeats 1", "repeats=1: expected at least 2"),
         ("run variance-fc --pretraining.every 0", "pretraining.every=0: expected at least 1"),
         ("run variance-fc --pretraining.network foo", "invalid choice 'foo'"),
-        ("report", "expected at least one folder of a finished run"),
+        ("report", "expected the folder of at least one finished run"),
         ("report nowhere", "nowhere does not exist"),
         ("report a-file", "a-file is a file, and a run is a folder"),
         ("report foreign", "foreign is not a run"),
@@ -180,11 +181,11 @@ def test_a_run_is_not_written_over_nor_mixed_with_other_settings(capsys, monkeyp
         patch.setattr(Run, "draw", interrupt)
         said("run toy --preset smoke", 130, capsys)
     before = content(folder)
-    assert "already holds a run (unfinished). Go on with it by --resume" in said("run toy --preset smoke", 2, capsys)
+    assert "already holds a run (unfinished). Continue it with --resume" in said("run toy --preset smoke", 2, capsys)
     assert "runs/toy-smoke is unfinished" in said("report runs/toy-smoke", 2, capsys)
     said("run toy --preset smoke --out runs/other", 0, capsys)
     assert main(["report", "runs/toy-smoke", "runs/other"]) == 0
-    left_out = "runs/toy-smoke is unfinished, and left out: go on with it by --resume.\n"
+    left_out = "runs/toy-smoke is unfinished, and left out: finish it with --resume.\n"
     assert capsys.readouterr() == ("The report is in report.html\n", left_out)
     assert "runs/none does not exist" in said("report runs/none runs/other", 2, capsys)
     for option, named in (
@@ -210,7 +211,7 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
         patch.setattr(Run, "draw", interrupt)
         err = said("run toy --preset smoke --resume --out 'my runs/$1'", 130, capsys)
     *_, promise, command = err.splitlines()
-    assert promise == "Stopped. What was finished is in my runs/$1; go on with:"
+    assert promise == "Stopped. What was finished is in my runs/$1; continue with:"
     assert command == "  flipout run toy --preset smoke --out 'my runs/$1' --resume"
     said(command.removeprefix("  flipout "), 0, capsys)
     said("run toy --preset smoke", 0, capsys)
@@ -230,7 +231,7 @@ def test_what_the_machine_refuses_is_said_in_a_line(capsys, monkeypatch):
     monkeypatch.setattr(cli, "write_page", full)
     assert main(["report", "anything"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("flipout report: report.html cannot be read or written (No space left on device). See to")
+    assert said.startswith("flipout report: report.html cannot be read or written (No space left on device). Fix that")
     assert "Traceback" not in said
 
 
@@ -244,12 +245,13 @@ def test_the_command_itself(here):
     command = [sys.executable, "-m", "flipout.experiments", "report"]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("flipout report: expected at least one folder")
+    assert ended.stderr.startswith("flipout report: expected the folder of at least one")
 
 
 def test_a_reader_may_leave() -> None:
     command = f"{sys.executable} -m flipout.experiments run variance-fc --help | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.startswith("usage")
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr

@@ -1,4 +1,4 @@
-"""flipout doctor: it names what is here and what is not, and works where little is."""
+"""flipout doctor names what is installed and what is not, and works where little is."""
 
 import re
 import subprocess
@@ -13,7 +13,8 @@ import torch
 import flipout
 from flipout import backend
 from flipout.errors import InvalidArgument
-from flipout.experiments import doctor, files, registry
+from flipout.experiments import doctor
+from flipout.experiments.data import checksums, files
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,11 +30,11 @@ def test_it_says_versions_devices_kernels_and_data(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     for said in (flipout.__version__, torch.__version__, "devices", "cpu", "kernels", "MNIST", "Penn Treebank, words"):
         assert said in out
-    assert out.count("not here: set FLIPOUT_DATA") == len(registry.DATA_SETS)
+    assert out.count("not here: set FLIPOUT_DATA") == len(checksums.DATA_SETS)
 
 
 def test_data_that_is_there_or_half_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [file.name for file in registry.MNIST.files] + [registry.CIFAR10.files[0].name]:
+    for name in [file.name for file in checksums.MNIST.files] + [checksums.CIFAR10.files[0].name]:
         path = tmp_path / "data" / (name + (".gz" if name.startswith("mnist") else ""))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -74,7 +75,7 @@ def test_kernels_or_why_there_are_none() -> None:
 
 
 def test_it_needs_no_extra() -> None:
-    """The packages of the other commands are made impossible to import."""
+    """The packages of the other commands cannot be imported."""
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['tyro', 'rich', 'pooch', 'matplotlib', 'sklearn'])); "
         "sys.argv = ['flipout', 'doctor']; from flipout.experiments.__main__ import run; sys.exit(run())"

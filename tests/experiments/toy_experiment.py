@@ -1,4 +1,4 @@
-"""An experiment that takes no time, and processes that die at every moment of it.
+"""An experiment that takes no time, and processes that die at every moment of its run.
 
 `python -m tests.experiments.toy_experiment run toy …` is the command line with this experiment.
 """
@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from flipout._files import write_atomically
 from flipout.experiments import cli
-from flipout.experiments.experiment import Config, Experiment, Outcome
-from flipout.experiments.results import MUST_HOLD, REPORTED, Check, seen_in
-from flipout.experiments.runs import Run
+from flipout.experiments.running.atomic import write_atomically
+from flipout.experiments.running.experiment import Config, Experiment, Outcome
+from flipout.experiments.running.results import MUST_HOLD, REPORTED, Check
+from flipout.experiments.running.runs import Run
 
 DEAD = 137
 
@@ -38,7 +38,7 @@ class ToyConfig(Config):
 
 @dataclass(frozen=True)
 class Drawn:
-    """As much of a figure as a run asks for."""
+    """The part of a matplotlib figure that a run uses."""
 
     numbers: list[float]
 
@@ -53,14 +53,16 @@ def work(config: ToyConfig, run: Run) -> Outcome:
     ]
     write_atomically(run.folder / "measurements.json", json.dumps(rows))
     checks = (
-        Check("the network is 2 × 3", MUST_HOLD, network["weight"].numel(), (6, 6), not config.broken),
-        Check("nothing is endless [a]", REPORTED, math.inf, (0.0, math.inf), False),
+        Check(
+            "size", "the network is 2 × 3", MUST_HOLD, "weights", network["weight"].numel(), (6, 6), not config.broken
+        ),
+        Check("end", "nothing is endless [a]", REPORTED, "end", math.inf, (0.0, math.inf), False, "curve"),
     )
     return Outcome("a toy: α ≫ β", {"mean": rows[0]["mean"]}, {"mean": "≈ ½"}, checks)
 
 
 def draw(config: ToyConfig, run: Run) -> None:
-    run.draw("curve", "β against N", Drawn([run.held(f"measure/{i}")["mean"] for i in range(config.size)]))
+    run.draw("curve", "β against N", Drawn([run.read_piece(f"measure/{i}")["mean"] for i in range(config.size)]))
 
 
 def _train(run: Run) -> dict[str, torch.Tensor]:
@@ -84,19 +86,18 @@ TOY = Experiment(
     costs={"smoke": "nothing", "quick": "nothing", "paper": "nothing"},
     work=work,
     draw=draw,
-    seen=seen_in(curve="endless"),
 )
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file of a run that says what was found, and not when or where."""
+    """Return the files of a run that say what was found, and not when or where."""
     apart = ("environment.json", ".lock")
     files = (path for path in folder.rglob("*") if path.is_file() and "tensorboard" not in path.parts)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in apart}
 
 
 def sweep(root: str, torn: bool) -> None:
-    """Die at the first, second, third, … change of a file, go on until the end; print how each of these runs went."""
+    """Die at the first, second, third, … change of a file, resume until the end, and print how each run went."""
     TOY.run(ToyConfig(), Path(root, "whole"), preset="smoke")
     whole, told = content(Path(root, "whole")), []
     for moment in range(1000):
@@ -120,7 +121,7 @@ def sweep(root: str, torn: bool) -> None:
 
 
 def _child(moment: int, folder: Path, torn: bool) -> int:
-    """The status of a process that takes the run up and dies just before its next change of a file after `moment`."""
+    """Return the status of a process that resumes the run and dies just before change number `moment` of a file."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -134,7 +135,7 @@ def _child(moment: int, folder: Path, torn: bool) -> int:
 
 
 class _Death:
-    """`torn` leaves what was being written in part."""
+    """An audit hook that ends the process. With `torn`, the file being written is left incomplete."""
 
     def __init__(self, moment: int, folder: Path, torn: bool) -> None:
         self.left, self.folder, self.torn = moment, str(folder), torn

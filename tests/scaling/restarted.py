@@ -15,8 +15,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from flipout.experiments.progress import Progress
-from flipout.experiments.runs import opened
+from flipout.experiments.running.folder import open_run
+from flipout.experiments.running.progress import Progress
 from tests.ranks import leave
 from tests.scaling.models import elbo_of, optimizer_of, reader, train
 from tests.scaling.torchrun import joined
@@ -68,7 +68,7 @@ def broadcast(order: tuple[int, int] | None) -> tuple[int, int] | None:
 def main(folder: Path, killed: bool) -> None:
     rank, is_first_attempt = joined(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     training = Training(folder, rank, killed and is_first_attempt)
-    keeping = opened(folder / "run", SETTINGS, resume=True, progress=Progress()) if rank == 0 else nullcontext()
+    keeping = open_run(folder / "run", SETTINGS, resume=True, progress=Progress()) if rank == 0 else nullcontext()
     losses, trained_epochs = [], []
     with keeping as run:
         if run is None:

@@ -1,0 +1,31 @@
+"""The data sets of the experiments: loaded, checked against their checksums, or replaced by an embedded default."""
+
+from .sets import (
+    Images,
+    Text,
+    cifar10,
+    digits,
+    embedded_characters,
+    embedded_words,
+    images,
+    mnist,
+    ptb_characters,
+    ptb_words,
+    standardised,
+    text,
+)
+
+__all__ = [
+    "Images",
+    "Text",
+    "cifar10",
+    "digits",
+    "embedded_characters",
+    "embedded_words",
+    "images",
+    "mnist",
+    "ptb_characters",
+    "ptb_words",
+    "standardised",
+    "text",
+]

@@ -1,0 +1,1 @@
+"""Figures 2b to 2d: evolution strategies."""

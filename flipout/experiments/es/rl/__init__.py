@@ -1,0 +1,1 @@
+"""Policies trained by evolution strategies."""

@@ -1,0 +1,1 @@
+"""The time of an update against the size of the network."""

@@ -1,0 +1,1 @@
+"""Statistics and checks that several families of experiments share."""

@@ -1,0 +1,1 @@
+"""Tables 2 and 3: regularised language models of the Penn Treebank."""

@@ -1,0 +1,1 @@
+"""Figure 2a: Bayes by Backprop in large batches."""

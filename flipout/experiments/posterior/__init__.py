@@ -1,0 +1,1 @@
+"""Linear regression, where the exact posterior is known."""

@@ -1,0 +1,1 @@
+"""Networks and training loops that several families of experiments share."""

@@ -1,0 +1,1 @@
+"""What a Bayesian network does not know."""

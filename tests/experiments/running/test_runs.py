@@ -1,0 +1,373 @@
+"""A run can be stopped at any moment and resumed. Its result is that of an uninterrupted run."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from flipout.errors import DataError, MissingExtra, RunError
+from flipout.experiments.cli import main
+from flipout.experiments.running import folder as folder_of_run
+from flipout.experiments.running.folder import open_run
+from flipout.experiments.running.progress import Progress
+from flipout.experiments.running.runs import Run
+from tests.experiments.toy_experiment import DEAD, TOY, ToyConfig, content
+
+ROOT = Path(__file__).parents[3]
+# A shell may start what runs in its background deaf to Ctrl-C.
+SHELL = (
+    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "runpy.run_module('flipout.experiments', run_name='__main__')"
+)
+
+
+def run(folder: Path, config: ToyConfig | None = None, **options: Any):
+    return TOY.run(config or ToyConfig(), folder, preset="smoke", **options)
+
+
+def sessions(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "environment.json"
+    return json.loads(path.read_text())["sessions"] if path.exists() else []
+
+
+def started(*words: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SHELL, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return the exit status of a process, and its stderr."""
+    _, said = process.communicate(timeout=300)
+    return process.returncode, said
+
+
+def reach(process: subprocess.Popen[str], moment: Callable[[], bool]) -> None:
+    while not moment():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def stopped(monkeypatch) -> Callable[[int], None]:
+    """Press Ctrl-C when a run logs for the nth time from now on; 0: never."""
+    log, count = Run.log, [0]
+
+    def counted(self: Run, step: int, **metrics: float) -> None:
+        count[0] -= 1
+        if count[0] == 0:
+            time.sleep(0.1)
+            raise KeyboardInterrupt
+        log(self, step, **metrics)
+
+    monkeypatch.setattr(Run, "log", counted)
+    return lambda after: count.__setitem__(0, after)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+@pytest.mark.parametrize("torn", [False, True], ids=["before", "amid"])
+def test_killed_at_every_change_of_a_file(tmp_path, torn):
+    code = f"from tests.experiments.toy_experiment import sweep; sweep({str(tmp_path)!r}, {torn})"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FLIPOUT_COMMIT": "none"}
+    swept = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert (swept.returncode, swept.stderr) == (0, "")
+    told = json.loads(swept.stdout)
+    assert len(told) > 35
+    assert {one["pieces"] for one in told} == {0, 1, 2, 3}  # the deaths lie before, between and after the pieces
+    for one in told:
+        assert one["statuses"] == [DEAD] * (len(one["statuses"]) - 1) + [0]
+        assert 1 <= one["sessions"] <= len(one["statuses"])
+        assert one["differs"] == []
+
+
+def test_a_real_run_killed_watched_interrupted_and_finished(tmp_path, capsys):
+    whole, folder = tmp_path / "whole", tmp_path / "my run"
+    first = ("run", "variance-fc", "--preset", "smoke", "--out")
+    again = (*first, str(folder), "--resume")
+    assert ended(started(*first, str(whole)))[0] == 0
+
+    moments = (
+        lambda: (folder / "metrics.jsonl").exists() and (folder / "metrics.jsonl").stat().st_size > 0,
+        lambda: len(list(folder.glob("pieces/variance.*.json"))) > 1,
+    )
+    for moment in moments:
+        process = started(*again)
+        reach(process, moment)
+        process.kill()
+        assert ended(process)[0] == -signal.SIGKILL
+        assert not (folder / "result.json").exists()
+
+    process = started(*again)
+    reach(process, lambda: len(sessions(folder)) == 3)
+    process.send_signal(signal.SIGSTOP)  # it waits for what follows, however slow this machine is
+    assert main(again) == 2
+    assert f"Another process is working on the run in {folder}" in capsys.readouterr().err
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    status, said = ended(process)
+    assert status == 130
+    assert "Traceback" not in said
+    *_, promise, command = said.splitlines()
+    assert promise == f"Stopped. What was finished is in {folder}; continue with:"
+    assert shlex.split(command) == ["flipout", *again]
+
+    assert ended(started(*shlex.split(command)[1:]))[0] == 0
+    assert content(folder) == content(whole)
+    assert len(sessions(folder)) == 4
+    assert sum(session["seconds"] for session in sessions(folder)) > 0
+
+
+def test_a_finished_run_taken_up_again_stays_as_it_is(tmp_path):
+    result = run(tmp_path)
+    before = content(tmp_path)
+    assert run(tmp_path, resume=True) == result
+    assert content(tmp_path) == before
+    assert len(sessions(tmp_path)) == 2
+
+
+def test_sessions_add_up(tmp_path, stopped):
+    for after in (3, 1):
+        stopped(after)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, resume=True)
+    stopped(0)
+    run(tmp_path, resume=True)
+    held = sessions(tmp_path)
+    assert len(held) == 3
+    assert min(session["seconds"] for session in held[:2]) >= 0.1
+    assert [session["started"] for session in held] == sorted(session["started"] for session in held)
+
+
+def test_metrics_of_unfinished_pieces_and_a_torn_line_are_forgotten(tmp_path, stopped):
+    run(tmp_path / "whole")
+    stopped(4)  # two lines of the network, one of measure/0, none of measure/1
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut")
+    with (tmp_path / "cut" / "metrics.jsonl").open("a") as file:
+        file.write('{"piece": "measure/1", "step": 1, "mean": 7.0}\n{"piece": "measu')
+    stopped(0)
+    run(tmp_path / "cut", resume=True)
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+    lines = [json.loads(line) for line in (tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["piece"], line["step"]) for line in lines] == [
+        ("network", 0),
+        ("network", 1),
+        ("measure/0", 0),
+        ("measure/1", 1),
+    ]
+    assert lines[-1]["endless"] is None
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_process_killed_before_it_had_begun_is_no_run(tmp_path, resume):
+    (tmp_path / ".lock").touch()
+    (tmp_path / "config.json.new").write_text('{"exper')
+    run(tmp_path, resume=resume)
+    assert (tmp_path / "result.json").exists()
+    assert not list(tmp_path.rglob("*.new*"))
+
+
+def test_a_run_that_came_and_went_meanwhile_is_left_alone(tmp_path, monkeypatch):
+    locked = folder_of_run.locked
+
+    @contextmanager
+    def late(folder: Path) -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(folder_of_run, "locked", locked)
+            run(folder, ToyConfig(seed=1))
+        with locked(folder):
+            yield
+
+    monkeypatch.setattr(folder_of_run, "locked", late)
+    with pytest.raises(RunError, match="already holds a run"):
+        run(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
+    assert len(sessions(tmp_path)) == 1
+
+
+def test_randomness_is_of_the_seed_and_the_name(tmp_path):
+    settings = {"seed": 3, "device": "cpu"}
+    with open_run(tmp_path, settings, resume=False, progress=Progress()) as one:
+        draws = [one.generator(name).initial_seed() for name in ("a", "b", "a")]
+        assert draws[0] == draws[2] != draws[1]
+        one.seed = 4
+        assert one.generator("a").initial_seed() != draws[0]
+        with pytest.raises(RunError, match="Metrics belong to a piece of work"):
+            one.log(1, loss=1.0)
+
+
+def test_what_is_kept_is_of_its_moment_and_written_by_the_end(tmp_path, monkeypatch):
+    how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "progress": Progress()}
+    go, write = threading.Event(), Run._save
+
+    def slow(*given: Any) -> None:
+        assert go.wait(60)
+        write(*given)
+
+    monkeypatch.setattr(Run, "_save", slow)
+    weights = torch.ones(3)
+    with open_run(tmp_path, resume=False, **how) as one:
+        one.checkpoint("some", {"weights": weights}, ["epoch 1"])
+        weights.zero_()  # the next epoch, while that is being written
+        assert not list(tmp_path.glob("pieces/*"))
+        go.set()
+    assert [path.name for path in tmp_path.glob("pieces/*")] == ["some.unfinished.safetensors"]
+    with open_run(tmp_path, resume=True, **how) as one:
+        kept = one.last_checkpoint("some")
+        assert kept is not None
+        assert kept[0]["weights"].tolist() == [1, 1, 1]
+        assert kept[1] == ["epoch 1"]
+        one.checkpoint("some", {"weights": weights}, ["epoch 2"])
+        one.drop_checkpoint("some")
+    assert not list(tmp_path.glob("pieces/*"))
+
+
+def test_what_cannot_be_kept_is_not_passed_over(tmp_path, monkeypatch):
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Run, "_save", full)
+    settings = {"seed": 0, "device": "cpu"}
+    with (
+        pytest.raises(OSError, match="No space left"),
+        open_run(tmp_path, settings, resume=False, progress=Progress()) as one,
+    ):
+        one.checkpoint("some", {"weights": torch.ones(3)}, [])
+
+
+def test_files_are_utf8_whatever_the_locale(tmp_path):
+    run(tmp_path / "here")
+    locale = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    words = ("run", "toy", "--preset", "smoke", "--out", str(tmp_path / "there"))
+    for more in ((), ("--resume",)):
+        command = [sys.executable, "-m", "tests.experiments.toy_experiment", *words, *more]
+        there = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **locale})
+        assert there.returncode == 0, there.stderr
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+    assert "α ≫ β" in (tmp_path / "there" / "result.json").read_text(encoding="utf-8")
+
+
+def scalars(folder: Path) -> list[tuple[str, int, float]]:
+    """Return what TensorBoard reads in a folder."""
+    reader = "tensorboard.backend.event_processing.event_accumulator"
+    accumulator = pytest.importorskip(reader, reason="needs tensorboard: pip install tensorboard")
+    events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
+    return sorted((tag, event.step, event.value) for tag in events.Tags()["scalars"] for event in events.Scalars(tag))
+
+
+def logged(folder: Path) -> list[tuple[str, int, float]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return sorted(
+        (f"{line['piece']}/{key}", line["step"], float(np.float32(value)))
+        for line in lines
+        for key, value in line.items()
+        if key not in ("piece", "step") and value is not None
+    )
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (2, 1), (4,)])
+def test_tensorboard_sees_the_metrics_also_of_a_run_taken_up_again(tmp_path, stopped, cuts):
+    pytest.importorskip("tensorboard", reason="needs tensorboard: pip install tensorboard")
+    for after in cuts:
+        stopped(after)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, resume=True, tensorboard=True)
+    stopped(0)
+    run(tmp_path, resume=True, tensorboard=True)
+    assert len(logged(tmp_path)) == 4
+    assert scalars(tmp_path) == logged(tmp_path)
+
+
+def test_tensorboard_can_be_asked_for_afterwards(tmp_path):
+    pytest.importorskip("tensorboard", reason="needs tensorboard: pip install tensorboard")
+    run(tmp_path)
+    run(tmp_path, resume=True, tensorboard=True)
+    assert scalars(tmp_path) == logged(tmp_path)
+
+
+def test_without_tensorboard_nothing_is_begun(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(MissingExtra, match=r"--tensorboard needs the package tensorboard: pip install 'flipout\[tens"):
+        run(tmp_path / "run", tensorboard=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_could_not_begin_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "resume": False, "progress": Progress()}
+    with pytest.raises(ZeroDivisionError), open_run(folder, **how):
+        raise ZeroDivisionError
+    assert not folder.exists()
+    with open_run(folder, **how) as run:
+        run.piece("some", lambda: 1)
+    assert (folder / "config.json").exists()
+
+
+def test_a_broken_piece_is_refused_by_name(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "progress": Progress()}
+    with open_run(tmp_path, resume=False, **how) as run:
+        run.piece("some", lambda: 1)
+        run.tensors("more", lambda: {"weights": torch.ones(3)})
+    for name, again in (
+        ("some.json", lambda run: run.piece("some", lambda: 1)),
+        ("more.safetensors", lambda run: run.tensors("more", dict)),
+    ):
+        path = tmp_path / "pieces" / name
+        path.write_bytes(path.read_bytes()[:-1] + (b"{" if name == "some.json" else b""))
+        with (
+            open_run(tmp_path, resume=True, **how) as run,
+            pytest.raises(RunError, match=rf"{name} is broken .* delete it and continue with --resume"),
+        ):
+            again(run)
+
+
+def test_each_session_says_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for commit in ("abc", "def"):
+        monkeypatch.setenv("FLIPOUT_COMMIT", commit)
+        with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
+            run.piece(commit, lambda: 1)
+    assert [one["commit"] for one in sessions(tmp_path)] == ["abc", "def"]
+    path = tmp_path / "environment.json"
+    held = json.loads(path.read_text())
+    del held["sessions"][0]["commit"], held["sessions"][1]["commit"]  # as runs of an early version have it
+    path.write_text(json.dumps({**held, "commit": "old"}))
+    with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
+        run.piece("last", lambda: 1)
+    assert [one["commit"] for one in sessions(tmp_path)] == ["old", "old", "def"]
+
+
+def test_a_session_that_failed_before_it_made_anything_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    settings = {"seed": 0, "device": "cpu", "rows": ["a"]}
+
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def extended(made: str | None) -> None:
+        how: Any = {"resume": True, "progress": Progress(), "choices": ["rows"]}
+        with open_run(tmp_path, {**settings, "rows": ["b"]}, **how) as run:
+            if made is not None:
+                run.piece(made, lambda: 1)
+            raise DataError("no data")
+
+    with open_run(tmp_path, settings, resume=False, progress=Progress()) as run:
+        run.piece("a", lambda: 1)
+    before = files()
+    with pytest.raises(DataError):
+        extended(None)
+    assert files() == before
+    with pytest.raises(DataError):
+        extended("b")
+    assert json.loads((tmp_path / "config.json").read_text())["rows"] == ["a", "b"]
+    assert len(sessions(tmp_path)) == 2
