@@ -284,7 +284,7 @@ def test_draws_that_are_remembered_keep_little() -> None:
     spans = model[1].flipout.roots[0][0].spans
     assert len(spans) >= 6
     for span in spans:
-        assert not span.session.made
+        assert not span.session.drawn
         roster = span.session.roster
         assert roster.is_lasting or not (roster.signs or "noise" in roster.__dict__)
 
