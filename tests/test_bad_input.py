@@ -174,7 +174,9 @@ BAD_STDS = [-0.1, math.nan, math.inf, torch.tensor([0.1, -1.0]), {"*": -0.1}]
 @pytest.mark.parametrize("std", BAD_STDS, ids=str)
 @pytest.mark.parametrize("kind", [flipout.Gaussian, flipout.MultiplicativeGaussian, flipout.Rademacher])
 def test_standard_deviations(kind, std):
-    with pytest.raises(errors.InvalidArgument, match=rf"{kind.__name__}: std=.* given; .* finite number ≥ 0"):
+    with pytest.raises(
+        errors.InvalidArgument, match=rf"{kind.__name__}: std=.*; expected a finite standard deviation ≥ 0"
+    ):
         kind(std)
 
 
@@ -188,7 +190,7 @@ def test_initial_spreads(options):
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, math.nan, {"*": 1.0}], ids=str)
 def test_drop_probabilities(p):
-    with pytest.raises(errors.InvalidArgument, match=r"DropConnect: p=.* given; the drop probability lies in \[0, 1\)"):
+    with pytest.raises(errors.InvalidArgument, match=r"DropConnect: p=.*; expected a drop probability in \[0, 1\)"):
         flipout.DropConnect(p)
 
 
