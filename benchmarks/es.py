@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,9 +49,7 @@ def mlp(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def strategy(
-    model: nn.Module, members: int, group: int, scheme: SchemeName | flipout.Scheme, **options
-) -> EvolutionStrategy:
+def strategy(model: nn.Module, members: int, group: int, scheme: Any, **options) -> EvolutionStrategy:
     options.setdefault("optimizer", lambda parameters: torch.optim.Adam(parameters, 1e-2))
     return EvolutionStrategy(
         model, options.pop("fitness", None), population=members, group=group, std=STD, scheme=scheme, **options

@@ -8,7 +8,8 @@ from torch import Tensor
 
 import flipout
 from flipout import bayes
-from flipout.experiments import data, networks
+from flipout.experiments import data
+from flipout.experiments.training import networks
 
 from .record import Row, rows
 

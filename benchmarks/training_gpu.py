@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import flipout
-from flipout.experiments.networks import convgg
+from flipout.experiments.training.networks import convgg
 from flipout.ops.triton.flips import add_flipped, flip_drawn
 from flipout.ops.triton.fp8 import largest, quantise
 from flipout.ops.triton.row_sums import flip_and_sum, sum_rows

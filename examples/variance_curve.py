@@ -42,7 +42,7 @@ def main() -> None:
         cross_entropy,
         (x, y),
         batch_sizes=options.sizes,
-        schemes=SCHEMES,
+        schemes=("shared", "flipout"),
         draws=options.draws,
         repeats=options.repeats,
     )

@@ -94,7 +94,7 @@ def test_members_with_many_rows_are_the_same_in_every_chunk(shared: bool, most: 
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_formed_once_are_those_of_every_call(name: str, scheme: str, image: bool, monkeypatch: Any) -> None:
+def test_weights_formed_once_are_those_of_every_call(name: str, scheme: Any, image: bool, monkeypatch: Any) -> None:
     make, shape = MODELS[name]
     torch.manual_seed(0)
     model, noise = make().double(), flipout.Gaussian(0.3)

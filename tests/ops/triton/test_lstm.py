@@ -147,7 +147,7 @@ def test_only_the_needed_gradients_with_one_weight(needs: tuple[str, ...]) -> No
 @pytest.mark.parametrize("scheme", ["shared", "flipout"])
 @pytest.mark.parametrize("where", ["weight_hh*", "weight_ih*", "weight_*"])
 def test_a_layer_whose_sequences_share_the_recurrent_weight(
-    scheme: str, where: str, monkeypatch: pytest.MonkeyPatch
+    scheme: Any, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They share it under `shared`, or if it has no noise. One case alone has two layers, which are slow here."""
     layers = 2 if DEVICE.type == "cuda" or (scheme, where) == ("shared", "weight_hh*") else 1

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from flipout.backend import using
 from flipout.draws.noise import NOISE, OUTPUT_NOISE, Stream, stream_starts
+from tests.draws.test_noise import KEY
 from tests.ops.triton.kernels import DEVICE, MARKS, SEEDS, assert_same, both
 from tests.ops.triton.streams import random_starts
-from tests.test_draws import KEY
 
 pytestmark = MARKS
 INTEGERS = st.integers(-(2**63), 2**63 - 1)

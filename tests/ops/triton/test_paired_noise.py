@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipout.backend import using
+from tests.draws.test_noise import start_of
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, assert_same, both
 from tests.ops.triton.streams import assert_noise, noise, random_starts
-from tests.test_draws import start_of
 
 pytestmark = MARKS
 paired_noise = import_module("flipout.ops.triton.paired_noise")
