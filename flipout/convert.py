@@ -11,15 +11,16 @@ from ._arguments import whole_number
 from ._shards import refuse_shards
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
-from .nn.adopt import adopt, followed_dim, sees_sequences
 from .nn.base import Perturbed, set_plan
 from .nn.checks import Where, check_distribution, check_fit, check_module
 from .nn.companions import companion_values, learn
-from .nn.contexts import parameter_names, refuse_reuse
 from .nn.declaration import check_scheme
+from .nn.models import parameter_names, refuse_reuse
 from .nn.plan import Plan
 from .nn.root import Root
+from .nn.rooting import make_root
 from .nn.structure import follow_all
+from .nn.transformer_layout import takes_sequences, transformer_batch_dim
 from .schemes import Scheme, scheme_of
 from .where import Choice, choose
 
@@ -83,21 +84,29 @@ def perturb(
         dim = _asked(choice.layer_type, choice.label, batch_dim)
         _check_agreement(choice, chosen_scheme, dim)
         plan = Plan(own, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
-        plan.follows, plan.sequences = followed_dim(model, choice.label), sees_sequences(model, choice.label)
+        plan.inherited_batch_dim, plan.takes_sequences = (
+            transformer_batch_dim(model, choice.label),
+            takes_sequences(model, choice.label),
+        )
         plans.append((choice, plan))
 
     if distribution is not None:
         _check_patterns(distribution, list(first_names.values()))
     by_hand = [
-        (layer.flipout, _asked(type(layer), label, batch_dim), followed_dim(model, label), sees_sequences(model, label))
+        (
+            layer.flipout,
+            _asked(type(layer), label, batch_dim),
+            transformer_batch_dim(model, label),
+            takes_sequences(model, label),
+        )
         for label, layer in made
-        if not layer.flipout.rooted
+        if not layer.flipout.is_rooted
     ]
     for choice, plan in plans:
         _convert(choice, plan, learned)
     for plan, dim, follows, sequences in by_hand:
-        plan.batch_dim, plan.follows, plan.sequences = dim, follows, sequences
-    adopt(model, first_names, share_base, process_group)
+        plan.batch_dim, plan.inherited_batch_dim, plan.takes_sequences = dim, follows, sequences
+    make_root(model, first_names, share_base, process_group)
     return model
 
 

@@ -73,7 +73,7 @@ def test_decoder_layers_and_whole_transformers():
     model = flipout.perturb(nn.Transformer(8, 2, 1, 1, 16, dropout=0.0), GAUSSIAN)
     model(torch.randn(5, 3, 8), torch.randn(4, 3, 8)).sum().backward()
     layer: Any = flipout.perturb(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), GAUSSIAN)
-    assert layer.linear1.flipout.follows == 0
+    assert layer.linear1.flipout.inherited_batch_dim == 0
     layer(torch.randn(3, 4, 8), torch.randn(3, 5, 8)).sum().backward()
 
 

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from .._arguments import whole_number
 from ..draws.bits import transformed
 from ..errors import InvalidArgument, InvalidInput, NonFinite, Unsupported
-from ..nn.contexts import counted, perturbed_layers, sampling
+from ..nn.contexts import sampling
+from ..nn.held_weights import example_count
+from ..nn.models import perturbed_layers
 from .kl import kl, one_draw, with_priors
 from .likelihoods import Likelihood, likelihood_of
 
@@ -112,7 +114,7 @@ class ELBO(nn.Module):
         weight = self._weight(step)
         with self._draw():
             output = self.model(*x) if isinstance(x, tuple) else self.model(x)
-            divergence, seen = kl(self.model), None if transformed() else counted(self.model)
+            divergence, seen = kl(self.model), None if transformed() else example_count(self.model)
         each = self.likelihood(output, target)
         examples = self._count(each, target, seen)
         log_likelihood = each.sum(dtype=torch.promote_types(each.dtype, torch.float32))

@@ -15,7 +15,10 @@ from .._student import t_quantile
 from ..draws.bits import transformed
 from ..draws.draw import fresh_seed, runs
 from ..errors import InvalidArgument, InvalidInput
-from ..nn.contexts import held_pass, hold, in_eval, perturbed_layers, using
+from ..nn.contexts import hold, using
+from ..nn.eval_mode import in_eval
+from ..nn.held_weights import held_pass
+from ..nn.models import perturbed_layers
 from .elbo import ELBO
 from .likelihoods import Categorical, Gaussian, Likelihood, likelihood_of
 from .moments import Moments

@@ -12,7 +12,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ..draws.passes import Pass
 from ..errors import ExampleCount, InvalidInput
-from ..nn.contexts import held_pass, hold, in_eval, perturbed_layers
+from ..nn.contexts import hold
+from ..nn.eval_mode import in_eval
+from ..nn.held_weights import held_pass
+from ..nn.models import perturbed_layers
 
 
 def seed_of(seed: int, generation: int, what: str = "noise") -> int:

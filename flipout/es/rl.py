@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .._arguments import whole_number
 from .._extras import import_extra
 from ..errors import InvalidArgument, InvalidInput
-from ..nn.contexts import in_eval
+from ..nn.eval_mode import in_eval
 from .population import Population, seed_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from ..distributions import Gaussian
 from ..draws.draw import runs
 from ..errors import AlreadyPerturbed, InvalidArgument, InvalidInput, NonFinite, RunError, UnknownParameter
 from ..nn.base import Perturbed
-from ..nn.contexts import hold, weighted_sums
+from ..nn.contexts import hold
+from ..nn.held_weights import weighted_sums
 from ..schemes import Scheme, scheme_of
 from . import checkpoint as files
 from .fleet import Fleet, Local

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 import flipout
 
 from ..errors import InvalidArgument, RunError
-from ..nn.contexts import in_eval
+from ..nn.eval_mode import in_eval
 from . import data
 from .experiment import Config, Outcome, check_least
 from .language_models import Shape

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 import flipout
 
 from ..errors import InvalidArgument
-from ..nn.contexts import in_eval
+from ..nn.eval_mode import in_eval
 from .language_models import Made, RegularizedModel
 
 

@@ -30,9 +30,9 @@ def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor
         The input with rows first, and the dimension that the rows had; None for a single example without one.
     """
     plan = layer.flipout
-    dim = plan.follows if plan.batch_dim is None else plan.batch_dim
+    dim = plan.inherited_batch_dim if plan.batch_dim is None else plan.batch_dim
     outer = x.dim() - feature_dims
-    is_single = outer == 1 and plan.batch_dim is None and plan.sequences
+    is_single = outer == 1 and plan.batch_dim is None and plan.takes_sequences
     if outer > dim and not is_single:
         return x.movedim(dim, 0) if dim else x, dim
     if is_single or outer == 0 or (outer == dim and plan.batch_dim is None):

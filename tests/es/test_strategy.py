@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors, es
-from flipout.nn.contexts import weighted_sums
+from flipout.nn.held_weights import weighted_sums
 from tests import draws
 from tests.es.toys import Still, X, network, regression, strategy
 from tests.networks import TiedLM, convnet, encoder

@@ -131,7 +131,8 @@ def test_tensors_in_the_other_layout() -> None:
         layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, batch_first=first, distribution=flipout.Gaussian(0.3))
         query, key = (torch.randn((2, n, WIDTH) if fix else (n, 2, WIDTH)) for n in (5, 7))
         with pytest.raises(
-            errors.InvalidInput, match=rf"one batch size, in dimension {int(fix)} .* make it with batch_first={fix}"
+            errors.InvalidInput,
+            match=rf"the same batch size, in dimension {int(fix)} .* make it with batch_first={fix}",
         ):
             layer(query, key, key)
 

@@ -336,7 +336,7 @@ def test_what_is_put_into_a_time_major_transformer_has_its_examples():
 def test_another_shape_needs_another_spread():
     model = stack(LEARNED)
     model.fc1.weight, model.fc1.in_features = nn.Parameter(torch.ones(4, 5)), 5
-    with pytest.raises(errors.Unsupported, match=r"weight has shape \(4, 5\) now, but its weight_rho is of shape"):
+    with pytest.raises(errors.Unsupported, match=r"weight now has shape \(4, 5\), but its weight_rho has shape"):
         model(torch.ones(2, 5))
     model = stack()
     model.fc1.weight, model.fc1.in_features = nn.Parameter(torch.ones(4, 5)), 5
@@ -356,7 +356,7 @@ def test_a_context_keeps_to_the_layers_it_was_opened_on(context, training):
         with context(model), flipout.sampling(model):
             model(X)
             change(model)
-            with pytest.raises(errors.Unsupported, match=r"fc2: put in, tied or untied inside of `hold`"):
+            with pytest.raises(errors.Unsupported, match=r"fc2: added, tied or untied inside `hold`"):
                 model(X)
         check(model, converted_now(model))
 

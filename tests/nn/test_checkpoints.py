@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.nn import root as roots
+from flipout.nn import history
 from tests.networks import Blocks, gradients
 
 # torch's reentrant checkpoint says so of every one that is nested in another.
@@ -250,7 +250,7 @@ def test_layers_made_by_hand(wrap):
 
 @pytest.mark.parametrize("wrap", TORCHS)
 def test_a_draw_that_was_forgotten_is_refused(wrap, monkeypatch):
-    monkeypatch.setattr(roots, "_KEPT", 2)
+    monkeypatch.setattr(history, "_CAPACITY", 2)
     model = build(wrap)
     losses = [model(inputs()).sum() for _ in range(3)]
     losses[2].backward()
@@ -265,9 +265,9 @@ def test_nothing_is_remembered_without_gradients():
     model = build(plain)
     with torch.no_grad():
         model(inputs())
-    assert not model.first.flipout.roots[0][0].spans
+    assert not model.first.flipout.roots[0][0].history.spans
     model(inputs())
-    assert len(model.first.flipout.roots[0][0].spans) == 1
+    assert len(model.first.flipout.roots[0][0].history.spans) == 1
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])

@@ -10,7 +10,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 import flipout
-from flipout.nn.quick import Quick
+from flipout.nn.remembered_call import RememberedCall
 from tests.networks import gradients
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -29,14 +29,14 @@ SCHEMES = ["flipout", "shared", flipout.Flipout(group=8), flipout.Flipout(group=
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
 
 
-def quick_of(model: Any) -> list[Quick | None]:
-    return [layer.flipout.quick for layer in model.modules() if isinstance(layer, flipout.nn.Perturbed)]
+def quick_of(model: Any) -> list[RememberedCall | None]:
+    return [layer.flipout.remembered for layer in model.modules() if isinstance(layer, flipout.nn.Perturbed)]
 
 
 def forget(model: nn.Module) -> None:
     for layer in model.modules():
         if isinstance(layer, flipout.nn.Perturbed):
-            layer.flipout.quick = None
+            layer.flipout.remembered = None
 
 
 def step(model: nn.Module, x: Tensor) -> list[Tensor]:
@@ -280,7 +280,7 @@ def test_draws_that_are_remembered_keep_little() -> None:
         with flipout.hold(model[0], seed=seed):
             model[0](x)
     model(x)
-    spans = model[1].flipout.roots[0][0].spans
+    spans = model[1].flipout.roots[0][0].history.spans
     assert len(spans) >= 6
     for span in spans:
         assert not span.session.made
@@ -293,7 +293,7 @@ def test_a_layer_by_hand_makes_its_noise_at_once_too(scheme: str) -> None:
     layer = flipout.nn.Linear(5, 4, distribution=flipout.MeanField(std=0.3), scheme=scheme)
     x = torch.randn(6, 5)
     made = step(layer, x)
-    assert layer.flipout.alone is not None
+    assert layer.flipout.own_roster is not None
     torch.manual_seed(3)
     with flipout.hold(layer, seed=int(torch.randint(2**63 - 1, ()))):
         torch.testing.assert_close(layer(x), made[0], rtol=0, atol=0)
