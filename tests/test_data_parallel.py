@@ -1,4 +1,4 @@
-"""Two processes on loopback: ranks differ, or equal one process with the whole batch."""
+"""Two processes on loopback: ranks have different noise, or together equal one process with the whole batch."""
 
 import copy
 from dataclasses import replace
@@ -15,9 +15,9 @@ from tests.networks import gradients, mlp
 from tests.ranks import spawned
 from tests.statistics import assert_uncorrelated
 
-RANKS, EACH = 2, 3
+RANKS, PER_RANK = 2, 3
 SCHEMES = {"flipout": flipout.Flipout(), "grouped": flipout.Flipout(group=2), "independent": flipout.Independent()}
-X = torch.linspace(-1, 1, RANKS * EACH * 4, dtype=torch.float64).view(RANKS * EACH, 4).sin()
+X = torch.linspace(-1, 1, RANKS * PER_RANK * 4, dtype=torch.float64).view(RANKS * PER_RANK, 4).sin()
 
 
 def build(scheme: flipout.Scheme, **options) -> Any:
@@ -26,7 +26,7 @@ def build(scheme: flipout.Scheme, **options) -> Any:
 
 
 def step(model: Any, x: torch.Tensor) -> dict[str, Any]:
-    """A forward and a backward pass under one fresh held draw."""
+    """Run forward and backward under one fresh held draw."""
     model.zero_grad()
     with flipout.hold(model):
         y = model(x)
@@ -36,7 +36,7 @@ def step(model: Any, x: torch.Tensor) -> dict[str, Any]:
 
 
 def frozen(model: Any, x: torch.Tensor) -> torch.Tensor:
-    """The outputs of the last example, seen and frozen."""
+    """Return the output of the last example, before and after it was frozen."""
     other = copy.deepcopy(model)
     with flipout.hold(other):
         seen = other(x)[-1]
@@ -45,45 +45,45 @@ def frozen(model: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def work(rank: int) -> dict[str, Any]:
-    x = X[rank * EACH : (rank + 1) * EACH]
-    made: dict[str, Any] = {}
+    x = X[rank * PER_RANK : (rank + 1) * PER_RANK]
+    results: dict[str, Any] = {}
     for name, scheme in SCHEMES.items():
         for share in (False, True):
             model = build(scheme, share_base=share)
             torch.manual_seed(6)
-            made[f"{name} {share}"] = step(model, x)
+            results[f"{name} {share}"] = step(model, x)
         model = build(scheme)
         with flipout.hold(model, seed=9):
-            made[f"{name} seed"] = model(x).detach()
+            results[f"{name} seed"] = model(x).detach()
         for share in (False, True):
             model = build(scheme, share_base=share)
             torch.manual_seed(6)
-            made[f"{name} {share} unequal"] = [step(model, X[cut]) for cut in shares(rank)]
-    made["compiled"] = compiled(build(flipout.Flipout(), share_base=True), rank)
+            results[f"{name} {share} unequal"] = [step(model, X[cut]) for cut in shares(rank)]
+    results["compiled"] = compiled(build(flipout.Flipout(), share_base=True), rank)
     model = build(flipout.Flipout(), share_base=True)
-    torch.manual_seed(6 + rank)  # the generators differ: rank 0's number counts
+    torch.manual_seed(6 + rank)  # the generators differ, and all ranks use the number of rank 0
     parallel = nn.parallel.DistributedDataParallel(model)
     parallel(x).square().sum().backward()
-    made["ddp"] = gradients(model)
-    return made
+    results["ddp"] = gradients(model)
+    return results
 
 
 def compiled(model: Any, rank: int) -> dict[str, Any]:
-    """How far a compiled model is from itself, of equal shares; and what it says of unequal ones."""
+    """Return how far a compiled model is from the eager one with equal shares, and its error with unequal shares."""
     fast, (_, unequal, equal) = torch.compile(model, backend="aot_eager"), (X[cut] for cut in shares(rank))
     torch.manual_seed(6)
-    made = model(equal)
+    eager = model(equal)
     torch.manual_seed(6)
-    apart = (fast(equal) - made).abs().max().item()
+    distance = (fast(equal) - eager).abs().max().item()
     try:
         fast(unequal)
     except RuntimeError as error:
-        return {"apart": apart, "said": str(error)}
-    return {"apart": apart, "said": ""}
+        return {"distance": distance, "error": str(error)}
+    return {"distance": distance, "error": ""}
 
 
 def shares(rank: int) -> list[slice]:
-    """Of three batches: 5 and 1 of the examples, then 1 and 5, then 3 and 3."""
+    """Return the shares of a rank in three batches: 5 and 1 examples, then 1 and 5, then 3 and 3."""
     return [slice(0, cut) if rank == 0 else slice(cut, None) for cut in (5, 1, 3)]
 
 
@@ -102,32 +102,32 @@ def test_bases_differ_between_ranks_by_default(ranks, scheme):
 def test_a_shared_base_equals_one_process_with_the_whole_batch(ranks, scheme):
     model = build(SCHEMES[scheme])
     torch.manual_seed(6)
-    whole = step(model, X)
+    expected = step(model, X)
     parts = [rank[f"{scheme} True"] for rank in ranks]
     for name in ("y", "weights"):
-        torch.testing.assert_close(torch.cat([part[name] for part in parts]), whole[name], rtol=0, atol=1e-12)
-    summed = {name: parts[0]["gradients"][name] + parts[1]["gradients"][name] for name in whole["gradients"]}
-    torch.testing.assert_close(summed, whole["gradients"], rtol=0, atol=1e-11)
+        torch.testing.assert_close(torch.cat([part[name] for part in parts]), expected[name], rtol=0, atol=1e-12)
+    summed = {name: parts[0]["gradients"][name] + parts[1]["gradients"][name] for name in expected["gradients"]}
+    torch.testing.assert_close(summed, expected["gradients"], rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_unequal_shares_of_one_base_equal_one_process_with_the_whole_batch(ranks, scheme):
-    """Numbered by the share of one rank alone, examples of two ranks would have the same weights."""
+    """If a rank numbered its examples by its own share alone, examples of two ranks would have the same weights."""
     model = build(SCHEMES[scheme])
     torch.manual_seed(6)
     for parts in zip(*(rank[f"{scheme} True unequal"] for rank in ranks), strict=True):
-        whole = step(model, X)
+        expected = step(model, X)
         for name in ("y", "weights"):
-            torch.testing.assert_close(torch.cat([part[name] for part in parts]), whole[name], rtol=0, atol=1e-12)
-        assert len(whole["weights"].unique(dim=0)) == len(X)
-        summed = {name: parts[0]["gradients"][name] + parts[1]["gradients"][name] for name in whole["gradients"]}
-        torch.testing.assert_close(summed, whole["gradients"], rtol=0, atol=1e-11)
+            torch.testing.assert_close(torch.cat([part[name] for part in parts]), expected[name], rtol=0, atol=1e-12)
+        assert len(expected["weights"].unique(dim=0)) == len(X)
+        summed = {name: parts[0]["gradients"][name] + parts[1]["gradients"][name] for name in expected["gradients"]}
+        torch.testing.assert_close(summed, expected["gradients"], rtol=0, atol=1e-11)
 
 
-def test_unequal_shares_of_one_base_are_refused_where_nothing_can_be_read(ranks):
+def test_unequal_shares_of_one_base_are_refused_in_a_compiled_model(ranks):
     for rank in ranks:
-        assert rank["compiled"]["apart"] < 1e-12
-        assert "the ranks must have equal shares" in rank["compiled"]["said"]
+        assert rank["compiled"]["distance"] < 1e-12
+        assert "the ranks must have equal shares" in rank["compiled"]["error"]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -140,8 +140,10 @@ def test_unequal_shares_of_several_bases_have_different_weights(ranks, scheme):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_signs_that_two_ranks_have_in_common_leave_their_weights_independent(scheme):
-    """Example 3 of a rank with 5 is numbered as the first of a rank with 3: the same signs, on two bases. Neither the
-    perturbations are correlated, nor their magnitudes, nor the products of two weights."""
+    """Example 3 of a rank with 5 examples and the first of a rank with 3 have the same signs, on two bases.
+
+    Neither the perturbations nor their magnitudes nor the products of two weights are correlated.
+    """
     layer = flipout.nn.Linear(2, 2, distribution=flipout.Gaussian(1.0), scheme=SCHEMES[scheme])
 
     def noise(seed: torch.Tensor, rank: int, examples: int) -> torch.Tensor:
@@ -176,8 +178,8 @@ def test_freeze_counts_the_examples_of_its_own_rank(ranks, case):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_seed_folds_nothing(ranks, scheme):
+def test_a_seed_gives_all_ranks_the_same_draw(ranks, scheme):
     model = build(SCHEMES[scheme])
-    for rank, made in enumerate(ranks):
+    for rank, results in enumerate(ranks):
         with flipout.hold(model, seed=9):
-            torch.testing.assert_close(model(X[rank * EACH : (rank + 1) * EACH]), made[f"{scheme} seed"])
+            torch.testing.assert_close(model(X[rank * PER_RANK : (rank + 1) * PER_RANK]), results[f"{scheme} seed"])

@@ -1,4 +1,4 @@
-"""The same numbers on a CUDA device."""
+"""A CUDA device gives the same numbers as the CPU."""
 
 import copy
 from importlib import import_module
@@ -69,10 +69,13 @@ def test_same_elbo_and_predictions_as_on_the_cpu(prior: flipout.bayes.Prior) -> 
         with flipout.hold(model, seed=11):
             terms = elbo(inputs, targets)
         terms.loss.backward()
-        made = flipout.bayes.predict(model, inputs, 20, likelihood="categorical", seed=3, chunk=30, quantiles=(0.5,))
+        prediction = flipout.bayes.predict(
+            model, inputs, 20, likelihood="categorical", seed=3, chunk=30, quantiles=(0.5,)
+        )
         flipout.bayes.Guard(torch.optim.SGD(model.parameters(), 0.1)).step(terms.loss)
         flipout.bayes.prune(model, 0.5)
-        results.append([terms.loss, terms.kl, made.mean, made.standard_error, made.epistemic, made.quantiles])
+        results.append([terms.loss, terms.kl])
+        results[-1] += [prediction.mean, prediction.standard_error, prediction.epistemic, prediction.quantiles]
         results[-1] += [parameter.detach() for parameter in model.parameters()]
     for mine, theirs in zip(*results, strict=True):
         torch.testing.assert_close(mine, theirs.cpu(), rtol=1e-8, atol=1e-10)
@@ -104,7 +107,7 @@ def test_autocast_and_low_precision() -> None:
 
 
 # Kernels -----------------------------------------------------------------------------------------------------------
-# Every test of tests/ops/triton runs here too; these are about sizes, graphs and compilations.
+# All tests in tests/ops/triton run on a device too. The tests below are about sizes, graphs and compilation.
 
 
 def test_kernels_are_the_automatic_choice() -> None:
@@ -116,13 +119,13 @@ def test_kernels_are_the_automatic_choice() -> None:
 
 
 @pytest.mark.parametrize("kind", ["normal", "uniform", "sign"])
-def test_noise_of_a_large_tensor_is_that_of_the_cpu(kind: str) -> None:
+def test_noise_of_a_large_tensor_equals_the_noise_on_the_cpu(kind: str) -> None:
     start = stream_starts(torch.tensor(-(2**60)), KEY, NOISE, 0, 3)
     with using("triton"):
         assert torch.equal(stream_starts(torch.tensor(-(2**60)).cuda(), KEY, NOISE, 0, 3).cpu(), start)
-        made = getattr(Stream(start.cuda(), (1001, 1003), torch.float32), kind)()
+        noise = getattr(Stream(start.cuda(), (1001, 1003), torch.float32), kind)()
     expected = getattr(Stream(start, (1001, 1003), torch.float32), kind)()
-    torch.testing.assert_close(made.cpu(), expected, rtol=2.0**-20 if kind == "normal" else 0.0, atol=0.0)
+    torch.testing.assert_close(noise.cpu(), expected, rtol=2.0**-20 if kind == "normal" else 0.0, atol=0.0)
 
 
 @pytest.mark.parametrize("kind", ["normal", "sign"])
@@ -134,9 +137,9 @@ def test_tensors_of_more_elements_than_an_int32_counts(kind: str) -> None:
     half = -(-size // 2)
     element = torch.tensor([[0, 1, half - 1, half, half + 1, 2**31 - 1, 2**31, size - 2, size - 1]])
     with using("triton"):
-        made = getattr(Stream(start.cuda(), (size,), torch.bfloat16), kind)()
-    alone = getattr(Stream(start.unsqueeze(1), (size,), torch.bfloat16, element), kind)()
-    torch.testing.assert_close(made[0, element[0].cuda()].cpu(), alone[0], rtol=2.0**-7, atol=0.0)
+        noise = getattr(Stream(start.cuda(), (size,), torch.bfloat16), kind)()
+    expected = getattr(Stream(start.unsqueeze(1), (size,), torch.bfloat16, element), kind)()
+    torch.testing.assert_close(noise[0, element[0].cuda()].cpu(), expected[0], rtol=2.0**-7, atol=0.0)
 
 
 def test_signs_of_more_elements_than_an_int32_counts() -> None:
@@ -145,9 +148,9 @@ def test_signs_of_more_elements_than_an_int32_counts() -> None:
         pytest.skip("not enough memory on this device")
     seed = torch.tensor(-1)
     with using("triton"):
-        (made,) = next(signs(seed.cuda(), KEY, [(1, features)], 2**32 - count, count, torch.bfloat16))
+        (on_device,) = next(signs(seed.cuda(), KEY, [(1, features)], 2**32 - count, count, torch.bfloat16))
     (last,) = next(signs(seed, KEY, [(1, features)], 2**32 - 3, 3, torch.bfloat16))
-    assert torch.equal(made[-3:].cpu(), last)
+    assert torch.equal(on_device[-3:].cpu(), last)
 
 
 def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
@@ -161,11 +164,11 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         next(signs(there, key, [(0, size), (1, size)], first, size, torch.float32))
 
     def compiled() -> int:
-        own = [kernels.streams._halves, kernels.streams._bits, kernels.streams._starts, kernels.random._signs]
-        return sum(len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in own)
+        jitted = [kernels.streams._halves, kernels.streams._bits, kernels.streams._starts, kernels.signs._signs]
+        return sum(len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in jitted)
 
     with using("triton"):
-        for size in (1, 3, 64):  # one stream or several, sizes of any number or multiples of 64
+        for size in (1, 3, 64):  # a single stream or several, and sizes that are multiples of 64 or not
             draw(0, 1, 0, size)
         before = compiled()
         for seed, key, first, size in ((-5, 2**61 - 1, 2**32 - 700, 640), (2**63 - 1, 16, 1, 16), (1, 0, 2**31, 33)):
@@ -177,16 +180,16 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
 
 
 def copied(layer: nn.RNNBase) -> nn.RNNBase:
-    """torch leaves the weights of a copy in pieces, and warns of them."""
-    made = copy.deepcopy(layer)
-    made.flatten_parameters()
-    return made
+    """Return a copy with its weights in one piece of memory. torch leaves them in several, and warns."""
+    copied = copy.deepcopy(layer)
+    copied.flatten_parameters()
+    return copied
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.filterwarnings("error")
-def test_shared_weights_run_through_torchs_own_layer_without_a_warning(kind, dtype) -> None:
+def test_shared_weights_run_in_torchs_own_layer_without_a_warning(kind, dtype) -> None:
     plain = kind(6, 10, num_layers=2).to("cuda", dtype)
     layer = flipout.perturb(copied(plain), flipout.MultiplicativeGaussian(0.5), scheme="shared")
     x = torch.randn(4, 3, 6, device="cuda", dtype=dtype, requires_grad=True)
@@ -204,15 +207,15 @@ def test_shared_weights_run_through_torchs_own_layer_without_a_warning(kind, dty
     torch.testing.assert_close(y.double(), expected, rtol=rtol, atol=atol)
     torch.testing.assert_close(mine[0].double(), theirs[0], rtol=rtol, atol=atol)
     names = [name for name, _ in layer.named_parameters()]
-    for name, one, other in zip(names, mine[1:], theirs[1:], strict=True):
-        seen = weights[name].double() / layer.get_parameter(name).double() if name in weights else 1.0
-        torch.testing.assert_close(one.double(), other * seen, rtol=rtol, atol=5 * atol)
+    for name, gradient, expected_gradient in zip(names, mine[1:], theirs[1:], strict=True):
+        ratio = weights[name].double() / layer.get_parameter(name).double() if name in weights else 1.0
+        torch.testing.assert_close(gradient.double(), expected_gradient * ratio, rtol=rtol, atol=5 * atol)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("scheme", ["shared", "flipout"])
 def test_a_recurrent_layer_has_the_dtypes_that_autocast_asks_for(kind, scheme) -> None:
-    """torch's own takes float16 under autocast whatever it is asked for."""
+    """torch's own layer uses float16 under autocast, whatever dtype autocast has."""
     plain = kind(6, 10).cuda()
     layer = flipout.perturb(copied(plain), flipout.MultiplicativeGaussian(0.5), scheme=scheme)
     x = torch.randn(4, 3, 6, device="cuda")
@@ -228,19 +231,19 @@ def test_a_recurrent_layer_has_the_dtypes_that_autocast_asks_for(kind, scheme) -
 
 @pytest.mark.parametrize(("count", "steps", "width"), [(32, 9, 1000), (40, 5, 650), (64, 3, 1150), (512, 3, 1150)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_sequences_at_the_papers_sizes_are_those_of_the_definition(count, steps, width, dtype) -> None:
+def test_sequences_of_the_papers_sizes_agree_with_the_definition(count, steps, width, dtype) -> None:
     torch.manual_seed(0)
     layer = flipout.perturb(nn.LSTM(width, width).cuda(), flipout.MultiplicativeGaussian(0.5), where="weight_hh*")
     x = torch.randn(steps, count, width, device="cuda")
-    made = []
+    results = []
     ways: list[tuple[Backend, torch.dtype]] = [("eager", torch.float64), ("eager", dtype), ("triton", dtype)]
-    for backend, own in ways:
-        model = copy.deepcopy(layer).to(own)
+    for backend, precision in ways:
+        model = copy.deepcopy(layer).to(precision)
         with flipout.hold(model, seed=3), using(backend):
-            y, (h, c) = model(x.to(own))
+            y, (h, c) = model(x.to(precision))
             loss = y.double().square().sum() + h.double().sum() + c.double().square().sum()
-            made.append([y, h, c, *torch.autograd.grad(loss, list(model.parameters()))])
-    for exact, eager, mine in zip(*made, strict=True):
+            results.append([y, h, c, *torch.autograd.grad(loss, list(model.parameters()))])
+    for exact, eager, mine in zip(*results, strict=True):
         size = exact.norm()
         error, bound = (mine - exact).norm() / size, (eager - exact).norm() / size
         assert error <= 2 * bound + 4 * torch.finfo(dtype).eps
@@ -248,16 +251,16 @@ def test_sequences_at_the_papers_sizes_are_those_of_the_definition(count, steps,
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout"])
 def test_gradients_of_a_held_pass_in_eval_mode(scheme: str) -> None:
-    """cuDNN itself refuses them there."""
+    """cuDNN itself has no gradients in eval mode."""
     layer = flipout.perturb(nn.LSTM(6, 10, num_layers=2, dropout=0.5).cuda(), flipout.Gaussian(0.1), scheme=scheme)
     x = torch.randn(4, 3, 6, device="cuda")
     with flipout.hold(layer.eval(), seed=1):
-        first, again = (torch.autograd.grad(layer(x)[0].square().sum(), list(layer.parameters())) for _ in range(2))
-    torch.testing.assert_close(first, again)
+        first, second = (torch.autograd.grad(layer(x)[0].square().sum(), list(layer.parameters())) for _ in range(2))
+    torch.testing.assert_close(first, second)
 
 
 @pytest.mark.filterwarnings("error")
-def test_eval_is_torchs_own_layer_to_the_bit() -> None:
+def test_eval_mode_equals_torchs_own_layer_bit_for_bit() -> None:
     plain = nn.LSTM(6, 10, num_layers=2, bidirectional=True).cuda()
     layer = flipout.perturb(copied(plain), flipout.MultiplicativeGaussian(0.5)).eval()
     x = torch.randn(4, 3, 6, device="cuda")
@@ -275,7 +278,7 @@ def test_sums_over_a_population_in_half_precision(scheme: flipout.Scheme, size: 
         exact = [exact[id(parameter)] for parameter in model.parameters()]
     model = model.to("cuda", dtype)
     with torch.no_grad(), flipout.hold(model, 3):
-        made = {id(parameter): total for parameter, total in weighted_sums(model, coefficients)}
+        sums = {id(parameter): total for parameter, total in weighted_sums(model, coefficients)}
     for parameter, truth in zip(model.parameters(), exact, strict=True):
-        error = made[id(parameter)].double().cpu() - truth
+        error = sums[id(parameter)].double().cpu() - truth
         assert error.norm() <= 2.0**-6 * truth.norm()

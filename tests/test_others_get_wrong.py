@@ -1,4 +1,4 @@
-"""What other libraries get wrong, one test for each mistake, named after it."""
+"""Mistakes of other libraries. Each test is named after the mistake that it rules out."""
 
 import copy
 import math
@@ -18,10 +18,9 @@ NOISE = flipout.Gaussian(0.5)
 SCHEMES = ("shared", "flipout", flipout.Flipout(group=2), "independent")
 
 
-def shape_after(examples: int, layer: nn.Module) -> tuple[int, ...]:
-    """An input for a convolution."""
-    made: Any = layer
-    return examples, made.in_channels, *[5 + i for i in range(len(made.kernel_size))]
+def input_shape(examples: int, layer: Any) -> tuple[int, ...]:
+    """Return the shape of an input for a convolution."""
+    return examples, layer.in_channels, *[5 + i for i in range(len(layer.kernel_size))]
 
 
 CONVOLUTIONS = [
@@ -36,7 +35,7 @@ CONVOLUTIONS = [
 
 
 def test_signs_drawn_per_pixel_or_per_token() -> None:
-    """The response to one pixel or token does not depend on where it stands."""
+    """The output for a pixel or token does not depend on its position."""
     linear = flipout.nn.Linear(5, 4, distribution=NOISE, dtype=torch.float64)
     conv = flipout.nn.Conv2d(3, 4, 1, distribution=NOISE, dtype=torch.float64)
     tokens = linear(torch.randn(6, 1, 5, dtype=torch.float64).expand(6, 7, 5))
@@ -46,7 +45,7 @@ def test_signs_drawn_per_pixel_or_per_token() -> None:
 
 
 def test_tokens_of_one_example_averaging_its_noise_away() -> None:
-    """The mean over an example's tokens keeps all of the variance; with signs per token 1/T of it would be left."""
+    """The mean over an example's tokens has the full variance. With signs per token it would have 1/T of it."""
     layer = flipout.nn.Linear(3, 2, distribution=NOISE, dtype=torch.float64)
     x = torch.ones(1, 8, 3, dtype=torch.float64)
     assert_variance(draws.outputs(layer, x, draws.seeds(5000)).mean(2), 3 * 0.25, kurtosis=3)
@@ -64,7 +63,7 @@ def test_output_signs_drawn_from_a_float_range_instead_of_plus_and_minus_one() -
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "local_reparam"], ids=str)
 def test_the_mean_left_inside_the_perturbation(scheme: str | flipout.Scheme) -> None:
-    """Then noise of spread 0 would still flip the mean, and the output's variance would have |W̄|² in it."""
+    """With this mistake, noise of spread 0 would still flip the mean, and |W̄|² would add to the output's variance."""
     layer = flipout.nn.Linear(5, 4, distribution=flipout.MeanField(), scheme=scheme, dtype=torch.float64)
     x = torch.randn(3, 5, dtype=torch.float64)
     with torch.no_grad():
@@ -93,7 +92,7 @@ def test_transposed_convolutions_with_in_unlike_out_crashing(
     kind: Any, sizes: tuple[int, int], scheme: str | flipout.Scheme
 ) -> None:
     layer = flipout.perturb(kind(*sizes, 2, dtype=torch.float64), NOISE, scheme=scheme)
-    x = torch.randn(shape_after(3, layer), dtype=torch.float64, requires_grad=True)
+    x = torch.randn(input_shape(3, layer), dtype=torch.float64, requires_grad=True)
     with flipout.hold(layer, seed=1):
         y = layer(x)
         seen = flipout.example_weights(layer)["weight"]
@@ -107,15 +106,15 @@ def test_transposed_convolutions_with_in_unlike_out_crashing(
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("plain", CONVOLUTIONS, ids=repr)
 def test_options_silently_dropped_on_conversion(plain: nn.Module, scheme: str | flipout.Scheme) -> None:
-    """`groups`, `padding_mode`, `output_padding`, `dtype`: without noise the noisy path is the plain layer."""
+    """`groups`, `padding_mode`, `output_padding`, `dtype`: noise of std 0 gives the output of the plain layer."""
     plain = plain.double()
     converted = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.0), scheme=scheme)
-    x = torch.randn(shape_after(3, plain), dtype=torch.float64)
+    x = torch.randn(input_shape(3, plain), dtype=torch.float64)
     torch.testing.assert_close(converted(x), plain(x))
     assert converted(x).dtype == torch.float64
-    kept = [name for name in vars(plain) if not name.startswith("_") and name != "training"]
-    assert "groups" in kept
-    assert [getattr(converted, name) for name in kept] == [getattr(plain, name) for name in kept]
+    options = [name for name in vars(plain) if not name.startswith("_") and name != "training"]
+    assert "groups" in options
+    assert [getattr(converted, name) for name in options] == [getattr(plain, name) for name in options]
     flipout.freeze(converted)
     assert type(converted) is type(plain)
     assert repr(converted) == repr(plain)
@@ -132,7 +131,7 @@ RECURRENT = [
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("plain", RECURRENT, ids=repr)
 def test_options_of_recurrent_layers_silently_dropped(plain: nn.RNNBase, scheme: str | flipout.Scheme) -> None:
-    """`num_layers`, `bidirectional`, `proj_size`: without noise the noisy path is the plain layer."""
+    """`num_layers`, `bidirectional`, `proj_size`: noise of std 0 gives the output of the plain layer."""
     plain = copy.deepcopy(plain).double()
     converted = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.0), scheme=scheme)
     x = torch.randn(5, 2, 3, dtype=torch.float64)
@@ -142,7 +141,7 @@ def test_options_of_recurrent_layers_silently_dropped(plain: nn.RNNBase, scheme:
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_noise_of_an_lstm_redrawn_at_every_step(scheme: str | flipout.Scheme) -> None:
-    """Of a constant input without recurrence every step has the same gates: c' = f c + i g grows geometrically."""
+    """With a constant input and no recurrence all steps have the same gates, so c grows by a geometric series."""
     layer = flipout.perturb(nn.LSTM(3, 2).double(), NOISE, scheme=scheme, where="weight_ih*")
     nn.init.zeros_(layer.get_parameter("weight_hh_l0"))
     x = torch.ones(6, 4, 3, dtype=torch.float64)
@@ -166,7 +165,7 @@ def test_log1p_of_exp_overflowing(value: float) -> None:
     assert float(y.detach().abs().max()) > 0.1 * value
 
 
-def in_low_precision() -> list[tuple[nn.Module, Tensor]]:
+def low_precision_cases() -> list[tuple[nn.Module, Tensor]]:
     return [
         (nn.Linear(4, 3), torch.randn(2, 4)),
         (nn.Conv1d(4, 6, 2), torch.randn(2, 4, 5)),
@@ -183,12 +182,14 @@ def in_low_precision() -> list[tuple[nn.Module, Tensor]]:
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("index", range(len(in_low_precision())), ids=lambda i: type(in_low_precision()[i][0]).__name__)
+@pytest.mark.parametrize(
+    "index", range(len(low_precision_cases())), ids=lambda i: type(low_precision_cases()[i][0]).__name__
+)
 @pytest.mark.parametrize("distribution", [flipout.MeanField(), flipout.DropConnect()], ids=repr)
 def test_layers_that_fail_in_bf16(
     index: int, dtype: torch.dtype, scheme: str | flipout.Scheme, distribution: flipout.Distribution
 ) -> None:
-    model, x = in_low_precision()[index]
+    model, x = low_precision_cases()[index]
     flipout.perturb(model.to(dtype), distribution, scheme=scheme, where="*")
     y = model(x.to(dtype) if x.is_floating_point() else x)
     y.sum().backward()
@@ -211,7 +212,7 @@ def test_a_mean_weights_mode_that_does_not_exist(distribution: flipout.Distribut
 
 
 def test_the_kl_averaged_or_added_once_per_time_step_or_counted_twice() -> None:
-    """By hand: Σ log(s / σ) + (σ² + W̄²) / 2s² − ½ over the weights of an LSTM, 12 steps long, called twice."""
+    """An LSTM over 12 steps, called twice, has the KL Σ log(s / σ) + (σ² + W̄²) / 2s² − ½ over its weights."""
     distribution = flipout.MeanField(std=0.3, prior=flipout.bayes.Normal(0.0, 2.0))
     model: Any = flipout.perturb(nn.LSTM(3, 4, dtype=torch.float64), distribution)
     for _ in range(2):
@@ -224,7 +225,7 @@ def test_the_kl_averaged_or_added_once_per_time_step_or_counted_twice() -> None:
 
 
 def test_prior_variance_used_as_a_standard_deviation() -> None:
-    """A posterior N(0, 3²) is the prior Normal(0, 3), so the KL is 0; to a variance of 3 it would be 0.45 a weight."""
+    """A posterior N(0, 3²) equals the prior Normal(0, 3), so the KL is 0. For a variance of 3 it is 0.45 per weight."""
     distribution = flipout.MeanField(std=3.0, prior=flipout.bayes.Normal(0.0, 3.0))
     model: Any = flipout.perturb(nn.Linear(4, 3, bias=False, dtype=torch.float64), distribution)
     nn.init.zeros_(model.weight)
