@@ -98,7 +98,10 @@ def using(model: nn.Module, *, scheme: str | Scheme) -> Iterator[None]:
 
     Raises:
         NotPerturbed: The model has no perturbed layers.
-        Unsupported: The scheme is wrong for a layer or for its distribution.
+        InvalidArgument: There is no such scheme.
+        AsymmetricDistribution: The scheme needs a distribution that is symmetric about 0.
+        WeightReused: Local reparameterisation of a weight that several layers use.
+        Unsupported: The scheme cannot serve one of the layers.
 
     Example:
         >>> with flipout.hold(model, seed=7), flipout.using(model, scheme="shared"):
@@ -134,7 +137,7 @@ def _common_keys(model: nn.Module, layers: Iterable[Perturbed]) -> tuple[Root, d
 def _common_roster(model: nn.Module, root: Root, layers: dict[str, Perturbed], keys: dict[Plan, Keys]) -> LayerRoster:
     """Return the roster of the root if it has these layers and keys, else a new one."""
     known = root.roster
-    if known is not None and known.lists(keys) and all((root, own) in plan.roots for plan, own in keys.items()):
+    if known is not None and known.lists(keys) and all((root, in_root) in plan.roots for plan, in_root in keys.items()):
         return known
     roster = roster_of(model, ((layer, keys[layer.flipout]) for layer in layers.values()))
     if root.structure.module is not None and root.structure.module() is model:
