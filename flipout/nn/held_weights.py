@@ -26,7 +26,7 @@ def held_pass(layer: Perturbed) -> tuple[Pass, Keys]:
     if held is None or held.session is None or held.keys is None:
         raise NoExampleWeights(
             f"{label_of(layer)}: no draw is held. Ask inside `with flipout.hold(model):`, and ask that model itself: "
-            "a copy holds no draw."
+            "a copy holds none."
         )
     return held.session, held.keys[layer.flipout]
 
