@@ -14,8 +14,9 @@ from .distributions import (
     MultiplicativeGaussian,
     Rademacher,
 )
-from .nn.contexts import example_weights, hold, sampling, using
-from .nn.tape import checkpoint
+from .nn.checkpoints import checkpoint
+from .nn.contexts import hold, sampling, using
+from .nn.held_weights import example_weights
 from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
 from .where import register
 

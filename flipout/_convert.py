@@ -13,15 +13,16 @@ from ._left import warn_of_left
 from ._shards import refuse_shards
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
-from .nn.adopt import adopt, followed_dim, sees_sequences
 from .nn.base import Perturbed, set_plan
 from .nn.checks import Where, check_distribution, check_fit, check_module
 from .nn.companions import companion_values, learn
-from .nn.contexts import parameter_names, perturbed_layers, refuse_reuse
 from .nn.declaration import check_scheme
+from .nn.models import parameter_names, perturbed_layers, refuse_reuse
 from .nn.plan import Plan
 from .nn.root import Root
+from .nn.rooting import make_root
 from .nn.structure import follow_all
+from .nn.transformer_layout import takes_sequences, transformer_batch_dim
 from .schemes import Scheme, SchemeName
 from .where import Choice, choose
 
@@ -115,7 +116,10 @@ def perturb(
         dim = requested_dim(choice.layer_type, choice.label, batch_dim)
         _check_agreement(choice, chosen_scheme, dim)
         plan = Plan(distributions, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
-        plan.follows, plan.sequences = followed_dim(model, choice.label), sees_sequences(model, choice.label)
+        plan.inherited_batch_dim, plan.takes_sequences = (
+            transformer_batch_dim(model, choice.label),
+            takes_sequences(model, choice.label),
+        )
         plans.append((choice, plan))
 
     if distribution is not None:
@@ -124,17 +128,17 @@ def perturb(
         (
             layer.flipout,
             requested_dim(type(layer), label, batch_dim),
-            followed_dim(model, label),
-            sees_sequences(model, label),
+            transformer_batch_dim(model, label),
+            takes_sequences(model, label),
         )
         for label, layer in made_before
-        if not layer.flipout.rooted
+        if not layer.flipout.is_rooted
     ]
     for choice, plan in plans:
         _convert(choice, plan, learned)
     for plan, dim, follows, sequences in by_hand:
-        plan.batch_dim, plan.follows, plan.sequences = dim, follows, sequences
-    adopt(model, first_names, share_base, process_group)
+        plan.batch_dim, plan.inherited_batch_dim, plan.takes_sequences = dim, follows, sequences
+    make_root(model, first_names, share_base, process_group)
     if example_inputs is not None:
         find_examples(model, perturbed_layers(model), example_inputs, batch_dim)
     if distribution is not None and where is None:

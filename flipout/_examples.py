@@ -7,11 +7,11 @@ from torch import nn
 
 from ._arguments import whole_number
 from .errors import InvalidArgument, LayoutUnknown, Unsupported
-from .nn.adopt import roots_on
 from .nn.base import Perturbed
 from .nn.derived import ByReads
 from .nn.layers import label_of
 from .nn.layouts import Layout, learn_layouts
+from .nn.rooting import roots_on
 
 
 def find_examples(model: nn.Module, layers: dict[str, Perturbed], example_inputs: Any, batch_dim: Any) -> None:

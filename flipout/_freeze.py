@@ -12,8 +12,9 @@ from ._shards import GATHER, refuse_shards
 from .errors import InvalidArgument
 from .nn.base import Perturbed
 from .nn.companions import companion_names
-from .nn.contexts import held_pass, perturbed_layers, weights_of
 from .nn.fast_path import allow_fast_path
+from .nn.held_weights import held_pass, weights_of
+from .nn.models import perturbed_layers
 from .nn.structure import conversions
 
 M = TypeVar("M", bound=nn.Module)

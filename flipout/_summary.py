@@ -12,11 +12,11 @@ from torch.nn.functional import softplus
 from ._left import share_perturbed
 from .distributions import Distribution, MeanField
 from .distributions.prior import Prior
-from .nn.adopt import roots_on
 from .nn.base import Perturbed
 from .nn.checks import check_module
 from .nn.companions import companion_names, prior_changes
 from .nn.kinds import class_path
+from .nn.rooting import roots_on
 from .nn.structure import follow_all
 
 

@@ -1,4 +1,4 @@
-"""Gradients of gradients, what autograd keeps, torch.func, and precisions."""
+"""Second derivatives, the memory that autograd keeps, torch.func, and precisions."""
 
 import pytest
 import torch
@@ -39,8 +39,8 @@ def test_double_backward_of_convolutions(scheme):
         assert torch.autograd.gradgradcheck(lambda x, *_: layer(x).sin(), (x, *layer.parameters()), fast_mode=True)
 
 
-def kept(layer: nn.Module, x: Tensor) -> list[Tensor]:
-    """What autograd holds between forward and backward, each storage once; the Parameters are there anyway."""
+def saved_tensors(layer: nn.Module, x: Tensor) -> list[Tensor]:
+    """Return what autograd saves for backward, each storage once and without the Parameters."""
     storages = {p.untyped_storage().data_ptr() for p in layer.parameters()}
     tensors: list[Tensor] = []
 
@@ -55,12 +55,12 @@ def kept(layer: nn.Module, x: Tensor) -> list[Tensor]:
     return tensors
 
 
-def kept_bytes(tensors: list[Tensor]) -> int:
+def saved_bytes(tensors: list[Tensor]) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
 
 
-def test_what_benchmarks_say_is_kept():
-    """Also of outputs that nothing else keeps, whose memory the next ones could have again."""
+def test_benchmarks_count_all_saved_tensors():
+    """Outputs that only autograd saves are counted too, although later outputs could reuse their memory."""
     x = torch.randn(64, 64, requires_grad=True)
     assert held_bytes(nn.Sequential(*(nn.Tanh() for _ in range(4))), x) == 4 * x.nbytes
 
@@ -71,12 +71,12 @@ def test_flipout_keeps_no_more_than_shared(distribution, shape):
     layer = flipout.perturb(nn.Linear(64, 96), distribution)
     x = torch.randn(shape, requires_grad=True)
     with flipout.using(layer, scheme="shared"):
-        shared = kept_bytes(kept(layer, x))
-    mine = kept(layer, x)
-    assert kept_bytes(mine) <= 1.1 * shared
+        shared = saved_bytes(saved_tensors(layer, x))
+    saved = saved_tensors(layer, x)
+    assert saved_bytes(saved) <= 1.1 * shared
     rows = x.shape[:-1].numel()
-    assert not any(tensor.numel() == rows * 96 for tensor in mine)
-    assert sum(tensor.numel() == rows * 64 for tensor in mine) == 1
+    assert not any(tensor.numel() == rows * 96 for tensor in saved)
+    assert sum(tensor.numel() == rows * 64 for tensor in saved) == 1
 
 
 @pytest.mark.parametrize("distribution", [FIXED[0], LEARNED], ids=lambda d: type(d).__name__)
@@ -85,10 +85,10 @@ def test_flipout_of_a_convolution_keeps_no_more_than_shared(distribution):
     rows = SMALL // 800 + 1
     x = torch.randn(rows, 8, 10, 10, requires_grad=True)
     with flipout.using(layer, scheme="shared"):
-        shared = kept_bytes(kept(layer, x))
-    mine = kept(layer, x)
-    assert kept_bytes(mine) <= 1.1 * shared
-    assert not any(tensor.numel() == rows * 12 * 100 for tensor in mine)
+        shared = saved_bytes(saved_tensors(layer, x))
+    saved = saved_tensors(layer, x)
+    assert saved_bytes(saved) <= 1.1 * shared
+    assert not any(tensor.numel() == rows * 12 * 100 for tensor in saved)
 
 
 def loss_of(model: nn.Module, x: Tensor, **options):
@@ -117,10 +117,10 @@ def test_functional_call_and_grad_equal_backward(make, scheme):
     x = INPUTS[make]()
     x = x.double() if x.is_floating_point() else x
     parameters = {name: p.detach() for name, p in model.named_parameters()}
-    made = grad(loss_of(model, x))(parameters)
+    gradients = grad(loss_of(model, x))(parameters)
     loss_of(model, x)(dict(model.named_parameters())).backward()
     for name, p in model.named_parameters():
-        torch.testing.assert_close(made[name], torch.zeros_like(p) if p.grad is None else p.grad)
+        torch.testing.assert_close(gradients[name], torch.zeros_like(p) if p.grad is None else p.grad)
 
 
 def test_functional_call_keeps_tied_weights_tied():
@@ -142,18 +142,18 @@ def test_per_sample_gradients(randomness):
         return functional_call(model, parameters, (x.unsqueeze(0),)).square().sum()
 
     x = torch.randn(1, 4).expand(5, 4)
-    made = vmap(grad(loss), (None, 0), randomness=randomness)(parameters, x)
-    assert made["0.weight"].shape == (5, 6, 4)
-    assert torch.allclose(made["2.weight"][0], made["2.weight"][1]) == (randomness == "same")
+    gradients = vmap(grad(loss), (None, 0), randomness=randomness)(parameters, x)
+    assert gradients["0.weight"].shape == (5, 6, 4)
+    assert torch.allclose(gradients["2.weight"][0], gradients["2.weight"][1]) == (randomness == "same")
 
 
 def test_per_sample_gradients_under_hold_sum_to_the_gradient_of_the_batch():
     model = flipout.perturb(mlp(), LEARNED, scheme="shared")
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     x = torch.randn(5, 4)
-    each = vmap(lambda p, x: grad(loss_of(model, x.unsqueeze(0)))(p), (None, 0))(parameters, x)
-    whole = grad(loss_of(model, x))(parameters)
-    torch.testing.assert_close({name: g.sum(0) for name, g in each.items()}, whole)
+    per_sample = vmap(lambda p, x: grad(loss_of(model, x.unsqueeze(0)))(p), (None, 0))(parameters, x)
+    expected = grad(loss_of(model, x))(parameters)
+    torch.testing.assert_close({name: g.sum(0) for name, g in per_sample.items()}, expected)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -166,8 +166,8 @@ def test_ensembles_of_stacked_parameters(scheme):
         with flipout.hold(models[0], seed=2):
             return functional_call(models[0], (parameters, buffers), (x,))
 
-    made = vmap(call, (0, 0, None))(parameters, buffers, x)
-    for model, y in zip(models, made, strict=True):
+    outputs = vmap(call, (0, 0, None))(parameters, buffers, x)
+    for model, y in zip(models, outputs, strict=True):
         with flipout.hold(model, seed=2):
             torch.testing.assert_close(model(x), y)
 
@@ -178,8 +178,8 @@ def test_jacobians(scheme, jacobian):
     model = flipout.perturb(mlp().double(), LEARNED, scheme=scheme)
     x = torch.randn(3, 4, dtype=torch.float64)
     with flipout.hold(model, seed=2):
-        made = jacobian(model)(x)
-        torch.testing.assert_close(made, torch.autograd.functional.jacobian(model, x))
+        derivatives = jacobian(model)(x)
+        torch.testing.assert_close(derivatives, torch.autograd.functional.jacobian(model, x))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,4 +1,4 @@
-"""Bad input: an error that names the layer, what was given, what was expected and the fix; never a wrong number."""
+"""Bad input raises an error that names the layer, what was given, what was expected and the fix."""
 
 import math
 import re
@@ -112,27 +112,27 @@ def test_integer_input_under_autocast(name):
 
 
 @pytest.mark.parametrize("name", ["embedding", "bag"])
-def test_indices_that_are_no_integers(name):
+def test_indices_that_are_not_integers(name):
     model = flipout.perturb(LAYERS[name][0](), GAUSSIAN, where="*")
     with pytest.raises(errors.InvalidInput, match=r"indices of dtype torch.float32; expected int64 or int32: x.long"):
         model(torch.ones(3, 4))
 
 
-NO_TENSORS: dict[str, Any] = {name: make for name, (make, _) in LAYERS.items() if name != "encoder"} | {
+TENSOR_LAYERS: dict[str, Any] = {name: make for name, (make, _) in LAYERS.items() if name != "encoder"} | {
     "lstm": lambda: nn.LSTM(4, 3),
     "gru cell": lambda: nn.GRUCell(4, 3),
 }
 
 
-@pytest.mark.parametrize("name", NO_TENSORS)
-@pytest.mark.parametrize("given", [np.ones((3, 4), np.float32), np.ones((3, 4), np.int64), [[1.0] * 4]], ids=str)
-def test_arrays_and_lists_are_no_tensors(name, given):
-    model = flipout.perturb(NO_TENSORS[name](), GAUSSIAN, where="*")
-    what = "query" if "attention" in name else "input"
-    kind = re.escape(str(type(given)))
-    message = rf"\w+: {what} of {kind}; expected a tensor: torch.as_tensor\({what}\)"
+@pytest.mark.parametrize("name", TENSOR_LAYERS)
+@pytest.mark.parametrize("value", [np.ones((3, 4), np.float32), np.ones((3, 4), np.int64), [[1.0] * 4]], ids=str)
+def test_arrays_and_lists_are_refused(name, value):
+    model = flipout.perturb(TENSOR_LAYERS[name](), GAUSSIAN, where="*")
+    argument = "query" if "attention" in name else "input"
+    kind = re.escape(str(type(value)))
+    message = rf"\w+: {argument} of {kind}; expected a tensor: torch.as_tensor\({argument}\)"
     with flipout.sampling(model), pytest.raises(errors.InvalidInput, match=message):
-        model(*([given] * (3 if "attention" in name else 1)))
+        model(*([value] * (3 if "attention" in name else 1)))
 
 
 @pytest.mark.parametrize("index", [7, -1])
@@ -173,7 +173,7 @@ BAD_STDS = [-0.1, math.nan, math.inf, torch.tensor([0.1, -1.0]), {"*": -0.1}]
 
 @pytest.mark.parametrize("std", BAD_STDS, ids=str)
 @pytest.mark.parametrize("kind", [flipout.Gaussian, flipout.MultiplicativeGaussian, flipout.Rademacher])
-def test_standard_deviations(kind, std):
+def test_invalid_standard_deviations(kind, std):
     with pytest.raises(
         errors.InvalidArgument, match=rf"{kind.__name__}: std=.*; expected a finite standard deviation ≥ 0"
     ):
@@ -183,13 +183,13 @@ def test_standard_deviations(kind, std):
 @pytest.mark.parametrize(
     "options", [{"std": -1.0}, {"std": math.nan}, {"std": 0.0}, {"relative": -1.0}, {"least": 0.0}], ids=str
 )
-def test_initial_spreads(options):
+def test_invalid_initial_spreads(options):
     with pytest.raises(errors.InvalidArgument, match=r"MeanField: .* given; .* finite number > 0"):
         flipout.MeanField(**options)
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, math.nan, {"*": 1.0}], ids=str)
-def test_drop_probabilities(p):
+def test_invalid_drop_probabilities(p):
     with pytest.raises(errors.InvalidArgument, match=r"DropConnect: p=.*; expected a drop probability in \[0, 1\)"):
         flipout.DropConnect(p)
 
@@ -213,12 +213,12 @@ def test_local_reparam_over_tokens():
 
 def test_data_parallel_threads_are_refused():
     layer: nn.Module = flipout.perturb(nn.Linear(4, 3), GAUSSIAN)
-    layer._is_replica = True  # pyright: ignore[reportArgumentType]  # as nn.DataParallel marks its copies
+    layer._is_replica = True  # pyright: ignore[reportArgumentType]  # nn.DataParallel marks its copies so
     with pytest.raises(errors.Unsupported, match="DistributedDataParallel"):
         layer(torch.randn(2, 4))
 
 
-def test_complex_parameters():
+def test_complex_parameters_are_refused():
     with pytest.raises(errors.Unsupported, match=r"complex64.*only real"):
         flipout.perturb(nn.Linear(4, 3, dtype=torch.complex64), flipout.Gaussian(1.0))
 
@@ -260,7 +260,7 @@ def test_a_registered_layer_that_names_no_parameter():
         flipout.register(Plain, Nameless)
 
 
-NO_MODULES: dict[str, tuple[Any, str]] = {
+NOT_MODULES: dict[str, tuple[Any, str]] = {
     "list": ([nn.Linear(4, 3)], r"a list given; expected an nn\.Module.*nn\.Sequential\(\*layers\)"),
     "parameters": (nn.Linear(4, 3).parameters(), r"a generator given; .*the model itself, not its .*parameters\(\)"),
     "class": (nn.Linear, "the class Linear given; expected an nn"),
@@ -280,36 +280,36 @@ TAKERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("taker", TAKERS)
-@pytest.mark.parametrize("given", NO_MODULES)
-def test_what_is_no_module(taker, given):
-    model, message = NO_MODULES[given]
+@pytest.mark.parametrize("kind", NOT_MODULES)
+def test_anything_but_a_module_is_refused(taker, kind):
+    model, message = NOT_MODULES[kind]
     with pytest.raises(errors.InvalidArgument, match=message):
         TAKERS[taker](model)
 
 
 @pytest.mark.parametrize(
-    ("given", "fix"),
+    ("value", "fix"),
     [
         ("gaussian", "flipout.Gaussian(0.1)"),
         (0.1, "flipout.Gaussian(0.1)"),
         (flipout.MeanField, "flipout.MeanField(…)"),
     ],
 )
-def test_what_is_no_distribution(given: Any, fix: str) -> None:
-    message = rf"distribution={re.escape(repr(given))}: expected a Distribution, such as {re.escape(fix)}"
+def test_anything_but_a_distribution_is_refused(value: Any, fix: str) -> None:
+    message = rf"distribution={re.escape(repr(value))}: expected a Distribution, such as {re.escape(fix)}"
     for make in (flipout.nn.Linear, flipout.nn.LSTM):
         with pytest.raises(errors.InvalidArgument, match=message):
-            make(4, 3, distribution=given)
+            make(4, 3, distribution=value)
     with pytest.raises(errors.InvalidArgument, match=message):
-        flipout.perturb(nn.Linear(4, 3), given)
+        flipout.perturb(nn.Linear(4, 3), value)
 
 
-def test_noise_has_to_be_named() -> None:
+def test_a_layer_without_a_distribution_is_refused() -> None:
     with pytest.raises(errors.InvalidArgument, match=r"flipout\.nn\.LSTM\(…, distribution="):
         flipout.nn.LSTM(4, 5)
 
 
-def test_a_glob_that_chooses_nothing() -> None:
+def test_a_glob_that_matches_nothing() -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
     with pytest.raises(errors.InvalidArgument, match=r"'O\.\*' matches none .* 0\.weight, 0\.bias"):
         flipout.perturb(model, flipout.Gaussian({"O.*": 0.1, "*": 0.2}))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import flipout
-from flipout.nn.contexts import held_pass
+from flipout.nn.held_weights import held_pass
 from tests import many_draws
 from tests.networks import gradients, mlp
 from tests.ranks import spawned

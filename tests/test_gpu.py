@@ -11,7 +11,7 @@ import flipout
 from flipout.backend import Backend, chosen, using
 from flipout.draws.noise import NOISE, Stream, stream_starts
 from flipout.draws.signs import sign_words, signs
-from flipout.nn.contexts import weighted_sums
+from flipout.nn.held_weights import weighted_sums
 from flipout.schemes import SchemeName
 
 KEY = 12345678901

@@ -1,4 +1,4 @@
-"""Draws inside of captured graphs, and steps that are captured."""
+"""Draws inside captured graphs, and captured training steps."""
 
 import gc
 import subprocess
@@ -41,18 +41,18 @@ def test_captured_graph_draws_anew_at_every_replay_and_repeats_with_the_seed() -
 
     def replays() -> list[float]:
         torch.cuda.manual_seed(3)
-        seen = []
+        losses = []
         for _ in range(4):
             graph.replay()
-            seen.append(loss.item())
-        return seen
+            losses.append(loss.item())
+        return losses
 
-    once, again = replays(), replays()
-    assert len(set(once)) == 4
-    assert once == again
+    first, second = replays(), replays()
+    assert len(set(first)) == 4
+    assert first == second
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # what torch.compile says of graphs, leaves and tf32
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch.compile warns about graphs, leaves and tf32
 def test_a_compiled_training_step_draws_anew_at_every_replay_and_repeats_with_the_seed() -> None:
     model = flipout.perturb(network().cuda().float(), flipout.MeanField(std=0.1))
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
@@ -74,9 +74,9 @@ def test_a_compiled_training_step_draws_anew_at_every_replay_and_repeats_with_th
     for _ in range(3):
         step(x)
     assert not counters["inductor"]["cudagraph_skips"]
-    once, again = replays(), replays()
-    assert len(set(once)) == 4
-    assert once == again
+    first, second = replays(), replays()
+    assert len(set(first)) == 4
+    assert first == second
 
 
 def test_a_graph_reads_the_seed_at_every_replay() -> None:
@@ -125,12 +125,12 @@ def test_a_captured_training_step_takes_the_same_steps() -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_a_graph_that_nobody_holds_does_not_break_the_next_capture() -> None:
+def test_an_unreferenced_graph_does_not_break_the_next_capture() -> None:
     class Cycle:
         def __init__(self) -> None:
-            self.step = flipout.capture(self.twice)
+            self.step = flipout.capture(self.double)
 
-        def twice(self, x: torch.Tensor) -> torch.Tensor:
+        def double(self, x: torch.Tensor) -> torch.Tensor:
             return 2 * x
 
     def collecting(x: torch.Tensor) -> torch.Tensor:
@@ -138,14 +138,14 @@ def test_a_graph_that_nobody_holds_does_not_break_the_next_capture() -> None:
         return 3 * x
 
     x = torch.ones(3, device="cuda")
-    one, captured = Cycle(), flipout.capture(collecting)
+    cycle, captured = Cycle(), flipout.capture(collecting)
     for _ in range(3):
-        one.step(x)
+        cycle.step(x)
     captured(x)
     captured(x)
     gc.disable()
     try:
-        del one
+        del cycle
         captured(x)
     finally:
         gc.enable()
@@ -153,7 +153,7 @@ def test_a_graph_that_nobody_holds_does_not_break_the_next_capture() -> None:
     assert captured(x).tolist() == [3.0, 3.0, 3.0]
 
 
-def test_what_cannot_be_captured_runs_as_it_is_and_says_so() -> None:
+def test_a_step_that_cannot_be_captured_runs_uncaptured_with_a_warning() -> None:
     captured = flipout.capture(lambda x: x * x.sum().item())
     x = torch.ones(2, device="cuda")
     for call in range(4):
@@ -164,7 +164,7 @@ def test_what_cannot_be_captured_runs_as_it_is_and_says_so() -> None:
             assert captured(x).tolist() == [2.0, 2.0]
     with torch.random.fork_rng():
         drawn = [torch.manual_seed(1) and torch.rand(3, device="cuda").tolist() for _ in range(2)]
-    assert drawn[0] == drawn[1]  # torch draws on, as before
+    assert drawn[0] == drawn[1]  # torch's generator still works
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
@@ -208,13 +208,13 @@ captured = flipout.capture(step)
 for _ in range(5):
     gradients = captured(x)
 assert captured.graph is not None
-assert all(bool(one.isfinite().all()) for one in gradients)
+assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 """
 
 
 @pytest.mark.parametrize("loss", ["model(x).sum()", "model(x).float().square().mean()"])
-def test_a_step_is_captured_as_the_first_thing_that_a_process_does_on_the_device(loss: str) -> None:
-    """The gradient of a sum is expanded, without a kernel: a product is the first thing that autograd's thread does."""
+def test_a_step_can_be_captured_before_anything_else_ran_on_the_device(loss: str) -> None:
+    """The gradient of a sum needs no kernel, so that a product is the first kernel that autograd's thread launches."""
     code, root = FIRST_THING.replace("LOSS", loss), Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stderr

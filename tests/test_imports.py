@@ -14,7 +14,17 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A module may import from its own level and from the levels before it.
 ORDER = [
     {"errors"},
-    {"_arguments", "_batched_gradients", "_capture", "_cuda_graphs", "_extras", "_files", "_reprs", "_student"},
+    {
+        "_arguments",
+        "_batched_gradients",
+        "_capture",
+        "_cuda_graphs",
+        "_extras",
+        "_files",
+        "_reprs",
+        "_student",
+        "_torch_internals",
+    },
     {"backend"},
     {"draws"},
     {"_shards"},

@@ -13,7 +13,9 @@ from torch import nn
 from .._arguments import whole_number
 from ..draws.bits import is_transformed
 from ..errors import InvalidArgument, Unsupported
-from ..nn.contexts import counted, perturbed_layers, sampling
+from ..nn.contexts import sampling
+from ..nn.held_weights import example_count
+from ..nn.models import perturbed_layers
 from ._kl import kl, shared_draw, with_priors
 from ._log_likelihoods import check_finite, check_not_a_loss, count_examples
 from ._named import LikelihoodName, LogLikelihood, likelihood_of
@@ -111,7 +113,7 @@ class ELBO(nn.Module):
         weight = self._weight(step)
         with self._draw():
             output = self.model(*x) if isinstance(x, tuple) else self.model(x)
-            divergence, seen = kl(self.model), None if is_transformed() else counted(self.model)
+            divergence, seen = kl(self.model), None if is_transformed() else example_count(self.model)
         log_likelihoods: Any = self.likelihood(output, target)
         examples = count_examples(log_likelihoods, target, self.batch_dim, seen, self.num_data)
         self._check_batch(batch, examples)

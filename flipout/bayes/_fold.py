@@ -13,7 +13,9 @@ from ..draws.at_once import FILLED
 from ..draws.draw import fresh_seed, runs
 from ..draws.passes import Pass
 from ..errors import InvalidArgument, InvalidInput
-from ..nn.contexts import drawing, in_eval, perturbed_layers
+from ..nn.contexts import drawing
+from ..nn.eval_mode import in_eval
+from ..nn.models import perturbed_layers
 from ..schemes import SchemeName
 from ._elbo import ELBO
 from ._posterior import CONVERT

@@ -11,7 +11,8 @@ from .._arguments import whole_number
 from .._shards import Shard
 from ..distributions.prior import ClosedForm, Sampled
 from ..errors import NoPrior
-from ..nn.contexts import held_pass, hold
+from ..nn.contexts import hold
+from ..nn.held_weights import held_pass
 from ..perturbation import Perturbation
 from ._posterior import CONVERT, Posterior, posteriors
 

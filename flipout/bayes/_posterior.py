@@ -12,7 +12,7 @@ from ..distributions.prior import Prior
 from ..errors import InvalidArgument, NotPerturbed, Unsupported
 from ..nn.base import Perturbed
 from ..nn.companions import companion_names, learned_companions, prior_numbers
-from ..nn.contexts import parameter_names, perturbed_layers
+from ..nn.models import parameter_names, perturbed_layers
 
 CONVERT = "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))"
 

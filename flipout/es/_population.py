@@ -12,7 +12,9 @@ from torch.nn.utils.rnn import PackedSequence
 from ..draws.passes import Pass
 from ..errors import ExampleCount, InvalidInput
 from ..nn.base import Perturbed
-from ..nn.contexts import held_pass, hold, in_eval
+from ..nn.contexts import hold
+from ..nn.eval_mode import in_eval
+from ..nn.held_weights import held_pass
 from ._seeds import seed_of
 
 

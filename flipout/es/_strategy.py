@@ -17,7 +17,8 @@ from .._freeze import freeze
 from ..distributions import Gaussian
 from ..draws.draw import runs
 from ..errors import InvalidArgument, NonFinite, RunError
-from ..nn.contexts import hold, weighted_sums
+from ..nn.contexts import hold
+from ..nn.held_weights import weighted_sums
 from ..schemes import Scheme, scheme_of
 from ._checkpoint_files import has_checkpoint, read_checkpoint, write_checkpoint
 from ._fitness import checked_fitness

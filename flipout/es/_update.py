@@ -8,7 +8,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from .._capture import capture
 from ..errors import NonFinite
-from ..nn.contexts import hold, weighted_sums
+from ..nn.contexts import hold
+from ..nn.held_weights import weighted_sums
 from ._seeds import seed_of
 from ._settings import Settings
 

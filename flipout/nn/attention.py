@@ -23,9 +23,16 @@ class MultiheadAttention(
     default=("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"),
     optional=("in_proj_bias", "out_proj.bias"),
     vectors=("in_proj_bias", "out_proj.bias"),
-    fixed_layout="that of batch_first",
+    fixed_layout="set by batch_first",
 ):
-    """`torch.nn.MultiheadAttention` of (time, N, width), or (N, time, width) where `batch_first`."""
+    """`torch.nn.MultiheadAttention` with noise on its projections.
+
+    Inputs are (time, N, width), or (N, time, width) if `batch_first`. All tokens of an example see one weight.
+
+    Example:
+        >>> layer = flipout.nn.MultiheadAttention(512, 8, batch_first=True, distribution=flipout.MeanField())
+        >>> y, _ = layer(x, x, x)
+    """
 
     def _reset_parameters(self) -> None:
         super()._reset_parameters()
@@ -49,19 +56,18 @@ class MultiheadAttention(
             )
         if is_causal and attn_mask is None:
             raise InvalidInput(
-                f"{label_of(self)}: is_causal=True is only a hint about attn_mask; give the mask itself too."
+                f"{label_of(self)}: is_causal=True is only a hint about attn_mask; pass the mask itself too."
             )
         self._check(query, key, value)
-        batched, batch_dim = query.dim() == 3, 0 if self.batch_first else 1
-        same = (key is query, value is key)
-        q = query.movedim(batch_dim, 0) if batched else query.unsqueeze(0)
-        k = q if same[0] else (key.movedim(batch_dim, 0) if batched else key.unsqueeze(0))
-        v = k if same[1] else (value.movedim(batch_dim, 0) if batched else value.unsqueeze(0))
-        if not batched and key_padding_mask is not None:
+        has_batch, batch_dim = query.dim() == 3, 0 if self.batch_first else 1
+        q = query.movedim(batch_dim, 0) if has_batch else query.unsqueeze(0)
+        k = q if key is query else (key.movedim(batch_dim, 0) if has_batch else key.unsqueeze(0))
+        v = k if value is key else (value.movedim(batch_dim, 0) if has_batch else value.unsqueeze(0))
+        if not has_batch and key_padding_mask is not None:
             key_padding_mask = key_padding_mask.unsqueeze(0)
 
-        first = self.in_proj_weight if self._qkv_same_embed_dim else self.q_proj_weight
-        noise = perturbations(self, q, compute_dtype(self, query, first))
+        weight = self.in_proj_weight if self._qkv_same_embed_dim else self.q_proj_weight
+        noise = perturbations(self, q, compute_dtype(self, query, weight))
         q, k, v = self._project(noise, q, k, v)
         mask = self._mask(attn_mask, key_padding_mask, q, k)
         k, v, mask = self._extend(k, v, mask)
@@ -77,7 +83,7 @@ class MultiheadAttention(
         else:
             y = F.scaled_dot_product_attention(q, k, v, mask, dropout)
         y = self._output(noise, y.transpose(1, 2).flatten(2))
-        if not batched:
+        if not has_batch:
             return y.squeeze(0), None if weights is None else weights.squeeze(0)
         return rows_back(y, batch_dim), weights
 
@@ -96,8 +102,8 @@ class MultiheadAttention(
         if key.shape[:-1] != value.shape[:-1] or key.shape[batch] != query.shape[batch]:
             raise InvalidInput(
                 f"{label_of(self)}: query, key and value of shapes {tuple(query.shape)}, {tuple(key.shape)} and "
-                f"{tuple(value.shape)}; expected one batch size, in dimension {0 if self.batch_first else 1} as "
-                f"batch_first={self.batch_first} has it, and keys and values of one length. For "
+                f"{tuple(value.shape)}; expected the same batch size, in dimension {0 if self.batch_first else 1} as "
+                f"batch_first={self.batch_first} says, and keys and values of the same length. For "
                 f"{'(L, N, …)' if self.batch_first else '(N, L, …)'} make it with batch_first={not self.batch_first}."
             )
 
@@ -105,21 +111,21 @@ class MultiheadAttention(
         width, bias = self.embed_dim, self._input_bias(noise)
         if not self._qkv_same_embed_dim:
             inputs = ((q, "q_proj_weight"), (k, "k_proj_weight"), (v, "v_proj_weight"))
-            made = [noise.product(Linear(x.shape[-1], width), x, name, None) for x, name in inputs]
+            projected = [noise.product(Linear(x.shape[-1], width), x, name, None) for x, name in inputs]
         elif q is k and k is v:
-            made = noise.product(Linear(width, 3 * width), q, "in_proj_weight", None).chunk(3, -1)
+            projected = noise.product(Linear(width, 3 * width), q, "in_proj_weight", None).chunk(3, -1)
         else:
             op = Linear(width, width)
             parts = [Part(i * width, width, 3 * width) for i in range(3)]
-            made = [
+            projected = [
                 noise.product(op, x, "in_proj_weight", None, part) for x, part in zip((q, k, v), parts, strict=True)
             ]
         if bias is not None:
-            made = [x + b for x, b in zip(made, bias, strict=True)]
-        return made[0], made[1], made[2]
+            projected = [x + b for x, b in zip(projected, bias, strict=True)]
+        return projected[0], projected[1], projected[2]
 
     def _input_bias(self, noise: Perturbations) -> tuple[Tensor, ...] | None:
-        """The three biases, each (rows or 1, 1, width)."""
+        """Return the three biases, each (rows or 1, 1, width)."""
         return None if self.in_proj_bias is None else noise.vector("in_proj_bias").unsqueeze(1).chunk(3, -1)
 
     def _output(self, noise: Perturbations, y: Tensor) -> Tensor:
@@ -127,17 +133,17 @@ class MultiheadAttention(
         return y if self.out_proj.bias is None else y + noise.vector("out_proj.bias").unsqueeze(1)
 
     def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-        """Both masks as one that is added to the scores, broadcastable to (N, heads, L, S)."""
+        """Return both masks as one to be added to the scores. It broadcasts to (N, heads, L, S)."""
         rows, (length, source) = q.shape[0], (q.shape[1], k.shape[1])
         merged = None
         if attn_mask is not None:
-            wide = attn_mask.dim() == 3
-            if attn_mask.shape != ((rows * self.num_heads, length, source) if wide else (length, source)):
+            is_per_head = attn_mask.dim() == 3
+            if attn_mask.shape != ((rows * self.num_heads, length, source) if is_per_head else (length, source)):
                 raise InvalidInput(
                     f"{label_of(self)}: attn_mask of shape {tuple(attn_mask.shape)}; expected ({length}, {source}) or "
                     f"({rows * self.num_heads}, {length}, {source})."
                 )
-            merged = self._additive(attn_mask.unflatten(0, (rows, -1)) if wide else attn_mask, q.dtype)
+            merged = self._additive(attn_mask.unflatten(0, (rows, -1)) if is_per_head else attn_mask, q.dtype)
         if padding is not None:
             if padding.shape != (rows, source):
                 raise InvalidInput(
@@ -155,7 +161,7 @@ class MultiheadAttention(
         return mask.to(dtype)
 
     def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`add_bias_kv` and `add_zero_attn`: further keys that nothing masks."""
+        """Add the keys of `add_bias_kv` and `add_zero_attn`, which no mask hides."""
         rows, extra = k.shape[0], 0
         if self.bias_k is not None and self.bias_v is not None:
             k = torch.cat((k, self.bias_k.to(k.dtype).expand(rows, -1, -1)), 1)

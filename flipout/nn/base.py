@@ -123,7 +123,7 @@ class Perturbed(nn.Module):
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         super().register_parameter(name, param)
         if "flipout" in self.__dict__:
-            self.flipout.seen = False
+            self.flipout.is_checked = False
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)

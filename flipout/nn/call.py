@@ -9,14 +9,14 @@ from ..draws.draw import fresh_seed
 from ..draws.passes import Pass
 from ..errors import Unsupported
 from ..schemes import Scheme
+from .checkpoints import decide_once, in_checkpoint
 from .inputs import batch_rows, check_batch
 from .layers import is_noisy_now, label_of
 from .parameters import Perturbations
 from .plan import Keys
 from .roster import roster_of
-from .spans import recomputing
-from .structure import look_alone
-from .tape import decided, replaying
+from .spans import is_recomputing
+from .structure import check_without_root
 
 if TYPE_CHECKING:
     from .base import Perturbed
@@ -30,7 +30,7 @@ def is_noisy(layer: "Perturbed") -> bool:
     """
     if layer._is_replica:
         raise Unsupported("nn.DataParallel shares one draw between threads; use DistributedDataParallel instead.")
-    return decided(lambda: is_noisy_now(layer)) if replaying() else is_noisy_now(layer)
+    return decide_once(lambda: is_noisy_now(layer)) if in_checkpoint() else is_noisy_now(layer)
 
 
 def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturbations:
@@ -47,9 +47,9 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
     Raises:
         ExampleCount: Another layer saw another number of examples in the same pass.
     """
-    if replaying():
-        session, keys, read, scheme = decided(lambda: find_pass(layer, x.device))
-        if read is not None and recomputing():
+    if in_checkpoint():
+        session, keys, read, scheme = decide_once(lambda: find_pass(layer, x.device))
+        if read is not None and is_recomputing():
             fresh_seed(read)  # as the forward pass did here: whatever draws next has to find the same generator
     else:
         session, keys, _, scheme = find_pass(layer, x.device)
@@ -74,7 +74,7 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
 def find_pass(layer: "Perturbed", device: torch.device) -> tuple[Pass, Keys, torch.device | None, Scheme]:
     """Return the pass, the Parameters' keys, the device where a seed was read for this layer alone, and the scheme."""
     plan = layer.flipout
-    if not (plan.opened or recomputing() or torch.compiler.is_compiling()):
+    if not (plan.open_contexts or is_recomputing() or torch.compiler.is_compiling()):
         for root, keys in plan.roots:  # the usual case, in few calls
             session = root.thread.running.session
             if session is not None:
@@ -85,15 +85,15 @@ def find_pass(layer: "Perturbed", device: torch.device) -> tuple[Pass, Keys, tor
         assert held.keys is not None
         return held.session, held.keys[plan], None, scheme
     for root, keys in plan.roots:
-        session = root.current(device, layer)
+        session = root.current_pass(device, layer)
         if session is not None:
             return session, keys, None, scheme
-    look_alone(layer)
+    check_without_root(layer)
     root, keys = plan.roots[-1]
-    session = root.begin(device)
+    session = root.begin_pass(device)
     if not torch.compiler.is_compiling():
-        if plan.alone is None:
-            plan.alone = roster_of(layer, [(layer, keys)])
-            plan.alone.is_lasting = True
-        session.roster = plan.alone
+        if plan.own_roster is None:
+            plan.own_roster = roster_of(layer, [(layer, keys)])
+            plan.own_roster.is_lasting = True
+        session.roster = plan.own_roster
     return session, keys, device, scheme

@@ -39,8 +39,8 @@ def learn(layer: "Perturbed", name: str, values: dict[str, Tensor]) -> None:
     from .pending import mark_pending
 
     plan = layer.flipout
-    plan.kept[name] = tuple(suffix for suffix in values if suffix.startswith(PREFIX))
-    plan.learned[name] = tuple(suffix for suffix in values if suffix not in plan.kept[name])
+    plan.prior_suffixes[name] = tuple(suffix for suffix in values if suffix.startswith(PREFIX))
+    plan.learned[name] = tuple(suffix for suffix in values if suffix not in plan.prior_suffixes[name])
     owner, _, local = name.rpartition(".")
     for suffix, value in values.items():
         if isinstance(value, nn.Parameter):
@@ -53,7 +53,7 @@ def learn(layer: "Perturbed", name: str, values: dict[str, Tensor]) -> None:
 def companion_names(layer: "Perturbed", name: str) -> list[str]:
     """Return the names of a Parameter's companions: `weight_rho`, and the numbers of its prior."""
     plan = layer.flipout
-    return [f"{name}_{suffix}" for suffix in plan.learned.get(name, ()) + plan.kept.get(name, ())]
+    return [f"{name}_{suffix}" for suffix in plan.learned.get(name, ()) + plan.prior_suffixes.get(name, ())]
 
 
 def learned_companions(layer: "Perturbed", name: str) -> dict[str, Tensor]:
@@ -67,7 +67,7 @@ def prior_numbers(layer: "Perturbed", name: str) -> dict[str, Tensor]:
     numbers = {}
     if not isinstance(prior, Prior):
         return numbers
-    for suffix in layer.flipout.kept.get(name, ()):
+    for suffix in layer.flipout.prior_suffixes.get(name, ()):
         value, number = attrgetter(f"{name}_{suffix}")(layer), prior.number_of(suffix)
         numbers[number] = value.exp() if number in prior.learned else value.clone()
     return numbers

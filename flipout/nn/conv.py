@@ -7,18 +7,18 @@ from torch import Tensor, nn
 
 from ..errors import InvalidInput
 from ..ops.conv import Conv
-from . import quick
 from .base import Perturbed
 from .call import is_noisy, perturbations
 from .inputs import compute_dtype, not_a_tensor
 from .layers import label_of
+from .remembered_call import call_as_remembered, remember_call
 
 
 class _Convolution(Perturbed, default=("weight",), optional=("bias",), fixed_layout="(N, C, …)"):
-    """Every pixel of an example sees that example's kernel."""
+    """All positions of an example see the kernel of that example."""
 
     def _prepare(self, input: Tensor) -> tuple[Tensor, bool]:
-        """The input with a batch dimension, and whether it came with one."""
+        """Return the input with a batch dimension, and whether it came with one."""
         layer: Any = self
         spatial = len(layer.kernel_size)
         if not isinstance(input, Tensor):
@@ -28,27 +28,28 @@ class _Convolution(Perturbed, default=("weight",), optional=("bias",), fixed_lay
                 f"{label_of(self)}: input of shape {tuple(input.shape)}; expected (N, {layer.in_channels}, …) with "
                 f"{spatial} spatial dimension(s), or the same without N."
             )
-        batched = input.dim() == spatial + 2
-        return input if batched else input.unsqueeze(0), batched
+        has_batch = input.dim() == spatial + 2
+        return input if has_batch else input.unsqueeze(0), has_batch
 
-    def _convolve(self, op: Conv, x: Tensor, batched: bool) -> Tensor:
+    def _convolve(self, op: Conv, x: Tensor, has_batch: bool) -> Tensor:
         layer: Any = self
         noise = perturbations(self, x, compute_dtype(self, x, layer.weight))
         y = noise.affine(op, x)
-        if noise.made is not None and batched and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
-            quick.remember(self, noise, op, x, y)
-        return y if batched else y.squeeze(0)
+        is_simple = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        if noise.at_once is not None and has_batch and is_simple:
+            remember_call(self, noise, op, x, y)
+        return y if has_batch else y.squeeze(0)
 
 
 class _Conv(_Convolution, remembered_options=("stride", "padding", "dilation", "groups", "padding_mode")):
     def forward(self, input: Tensor) -> Tensor:
         layer: Any = self
-        y = quick.call(self, input)
+        y = call_as_remembered(self, input)
         if y is not None:
             return y
         if not is_noisy(self):
             return super().forward(input)
-        x, batched = self._prepare(input)
+        x, has_batch = self._prepare(input)
         padding = layer.padding
         pads: list[int] = layer._reversed_padding_repeated_twice
         if layer.padding_mode != "zeros" or (padding == "same" and pads[::2] != pads[1::2]):
@@ -57,7 +58,7 @@ class _Conv(_Convolution, remembered_options=("stride", "padding", "dilation", "
         elif isinstance(padding, str):
             padding = tuple(pads[::2][::-1])
         op = Conv(layer.in_channels, layer.out_channels, layer.stride, padding, layer.dilation, layer.groups)
-        return self._convolve(op, x, batched)
+        return self._convolve(op, x, has_batch)
 
 
 class _ConvTranspose(_Convolution):
@@ -65,7 +66,7 @@ class _ConvTranspose(_Convolution):
         layer: Any = self
         if not is_noisy(self):
             return super().forward(input, output_size)  # pyright: ignore[reportCallIssue]
-        x, batched = self._prepare(input)
+        x, has_batch = self._prepare(input)
         spatial = len(layer.kernel_size)
         output_padding = layer._output_padding(
             input, output_size, layer.stride, layer.padding, layer.kernel_size, spatial, layer.dilation
@@ -80,28 +81,64 @@ class _ConvTranspose(_Convolution):
             transposed=True,
             output_padding=tuple(output_padding),
         )
-        return self._convolve(op, x, batched)
+        return self._convolve(op, x, has_batch)
 
 
 class Conv1d(_Conv, nn.Conv1d):
-    """`torch.nn.Conv1d`: (N, in, L) → (N, out, L′); every position of example n sees its one kernel."""
+    """`torch.nn.Conv1d` with noise: (N, in, L) → (N, out, L′), one kernel per example.
+
+    All positions of an example see the same kernel.
+
+    Example:
+        >>> layer = flipout.nn.Conv1d(3, 64, 3, distribution=flipout.MeanField())
+    """
 
 
 class Conv2d(_Conv, nn.Conv2d):
-    """`torch.nn.Conv2d`: (N, in, H, W) → (N, out, H′, W′); every position of example n sees its one kernel."""
+    """`torch.nn.Conv2d` with noise: (N, in, H, W) → (N, out, H′, W′), one kernel per example.
+
+    All positions of an example see the same kernel.
+
+    Example:
+        >>> layer = flipout.nn.Conv2d(3, 64, 3, distribution=flipout.MeanField())
+    """
 
 
 class Conv3d(_Conv, nn.Conv3d):
-    """`torch.nn.Conv3d`: (N, in, D, H, W) → (N, out, D′, H′, W′); every position of example n sees its one kernel."""
+    """`torch.nn.Conv3d` with noise: (N, in, D, H, W) → (N, out, D′, H′, W′), one kernel per example.
+
+    All positions of an example see the same kernel.
+
+    Example:
+        >>> layer = flipout.nn.Conv3d(3, 64, 3, distribution=flipout.MeanField())
+    """
 
 
 class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
-    """`torch.nn.ConvTranspose1d`: (N, in, L) → (N, out, L′); example n has one kernel."""
+    """`torch.nn.ConvTranspose1d` with noise: (N, in, L) → (N, out, L′), one kernel per example.
+
+    All positions of an example see the same kernel.
+
+    Example:
+        >>> layer = flipout.nn.ConvTranspose1d(64, 3, 3, distribution=flipout.MeanField())
+    """
 
 
 class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
-    """`torch.nn.ConvTranspose2d`: (N, in, H, W) → (N, out, H′, W′); example n has one kernel."""
+    """`torch.nn.ConvTranspose2d` with noise: (N, in, H, W) → (N, out, H′, W′), one kernel per example.
+
+    All positions of an example see the same kernel.
+
+    Example:
+        >>> layer = flipout.nn.ConvTranspose2d(64, 3, 3, distribution=flipout.MeanField())
+    """
 
 
 class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
-    """`torch.nn.ConvTranspose3d`: (N, in, D, H, W) → (N, out, D′, H′, W′); example n has one kernel."""
+    """`torch.nn.ConvTranspose3d` with noise: (N, in, D, H, W) → (N, out, D′, H′, W′), one kernel per example.
+
+    All positions of an example see the same kernel.
+
+    Example:
+        >>> layer = flipout.nn.ConvTranspose3d(64, 3, 3, distribution=flipout.MeanField())
+    """

@@ -72,7 +72,7 @@ class Directions:
 
     def _made_at_once(self, name: str, rows: int) -> Weight | None:
         """Return a weight with the signs that were made at once for the whole draw, or None if there are none."""
-        made, key = self.noise.made, self.noise.keys[name]
+        made, key = self.noise.at_once, self.noise.keys[name]
         if made is None:
             return None
         r, s = made.signs.get((key, 0)), made.signs.get((key, 1))

@@ -1,8 +1,8 @@
-"""torch's fast path of transformers, which reads weights instead of calling the layers that perturb them.
+"""Keeps torch's transformers off their fast path, which reads weights instead of calling the layers.
 
-Before it takes the fast path, a `TransformerEncoderLayer` or a `TransformerEncoder` asks an attribute of its own
-whether that can serve. In a converted model the attribute says no while a layer inside is noisy. Nothing else reads it,
-no switch of the whole process is touched, and the mean still takes the fast path.
+A `TransformerEncoderLayer` or `TransformerEncoder` checks one of its own attributes before it takes the fast path. In a
+converted model this attribute is False while a layer inside is noisy. Nothing else reads the attribute, no switch of
+the whole process is changed, and the mean still takes the fast path.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ def _is_noisy_inside(module: nn.Module) -> bool:
 
 
 def _unless_noisy(name: str) -> property:
-    """The attribute of the instance, but False while a layer inside is noisy."""
+    """Return a property: the attribute of the instance, but False while a layer inside is noisy."""
 
     def read(module: nn.Module) -> Any:
         return False if _is_noisy_inside(module) else module.__dict__[name]
@@ -30,12 +30,12 @@ def _unless_noisy(name: str) -> property:
 
 
 class _CallsLayers(nn.Module):
-    """Mixed into a transformer module, before it."""
+    """Mixed into the type of a transformer module, so that it calls its layers."""
 
     _plain: type[nn.Module]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Copies and pickles name the plain class, since this one was made while the program ran."""
+        """Name the plain class in copies and pickles: this class was created at run time."""
         _, _, *state = super().__reduce_ex__(protocol)  # pyright: ignore[reportAssignmentType]
         return _new, (self._plain,), *state
 
@@ -44,21 +44,21 @@ _ATTRIBUTES = {nn.TransformerEncoderLayer: "activation_relu_or_gelu", nn.Transfo
 
 
 @cache
-def _calling(plain: type[nn.Module], name: str) -> type[nn.Module]:
-    body = {"_plain": plain, "__module__": plain.__module__, "__qualname__": plain.__qualname__}
-    return type(plain.__name__, (_CallsLayers, plain), {**body, name: _unless_noisy(name)})
+def _calling_type(plain: type[nn.Module], name: str) -> type[nn.Module]:
+    attributes = {"_plain": plain, "__module__": plain.__module__, "__qualname__": plain.__qualname__}
+    return type(plain.__name__, (_CallsLayers, plain), {**attributes, name: _unless_noisy(name)})
 
 
 def _new(plain: type[nn.Module]) -> nn.Module:
     name = next(name for kind, name in _ATTRIBUTES.items() if issubclass(plain, kind))
-    return _calling(plain, name).__new__(_calling(plain, name))
+    return _calling_type(plain, name).__new__(_calling_type(plain, name))
 
 
 def leave_fast_path(module: nn.Module) -> None:
-    """Have a transformer module, of torch's type or derived from it, call the layers inside while one is noisy."""
+    """Have a transformer module, of torch's type or a subclass, call its layers while one of them is noisy."""
     for kind, name in _ATTRIBUTES.items():
         if isinstance(module, kind) and not isinstance(module, _CallsLayers):
-            module.__class__ = _calling(type(module), name)
+            module.__class__ = _calling_type(type(module), name)
 
 
 def allow_fast_path(module: nn.Module) -> None:

@@ -50,9 +50,9 @@ def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor
         examples = batch_rows(layer, x.shape[0])
         turned = x.unflatten(0, (-1, examples)).transpose(0, 1)
         return turned.flatten(0, 1), PositionMajor(dim, turned.shape[1])
-    dim = plan.follows if plan.batch_dim is None else plan.batch_dim
+    dim = plan.inherited_batch_dim if plan.batch_dim is None else plan.batch_dim
     outer = x.dim() - feature_dims
-    is_single = outer == 1 and plan.batch_dim is None and plan.sequences
+    is_single = outer == 1 and plan.batch_dim is None and plan.takes_sequences
     if outer > dim and not is_single:
         return x.movedim(dim, 0) if dim else x, dim
     if is_single or outer == 0 or (outer == dim and plan.batch_dim is None):
@@ -107,7 +107,13 @@ def check_batch(layer: "Perturbed", rows: int) -> None:
         ExampleCount: Tokens, windows or time steps are probably folded into the layer's rows.
     """
     plan = layer.flipout
-    if rows == 1 or plan.batch_dim is not None or plan.follows or plan.sequences or layer._declared.fixed_layout:
+    if (
+        rows == 1
+        or plan.batch_dim is not None
+        or plan.inherited_batch_dim
+        or plan.takes_sequences
+        or layer._declared.fixed_layout
+    ):
         return
     for root, _ in plan.roots:
         running = root.thread.running

@@ -4,18 +4,26 @@ from torch import Tensor, nn
 
 from ..errors import InvalidInput
 from ..ops.linear import Linear as LinearOp
-from . import quick
 from .base import Perturbed
 from .call import is_noisy, perturbations
 from .inputs import compute_dtype, not_a_tensor, rows_back, rows_first
 from .layers import label_of, parameter_of
+from .remembered_call import call_as_remembered, remember_call
 
 
 class Linear(Perturbed, nn.Linear, default=("weight",), optional=("bias",)):
-    """`torch.nn.Linear`, (N, …, in) → (N, …, out): an example has one weight (and bias, if named)."""
+    """`torch.nn.Linear` with noise: (N, …, in) → (N, …, out), one weight per example.
+
+    The bias has no noise unless `where` selects it. Arguments are torch's own and, by keyword, `distribution`, `scheme`
+    and `where`, as in every layer of `flipout.nn`.
+
+    Example:
+        >>> layer = flipout.nn.Linear(784, 512, distribution=flipout.MeanField())
+        >>> y = layer(torch.randn(32, 784))  # 32 examples, 32 weights
+    """
 
     def forward(self, input: Tensor) -> Tensor:
-        y = quick.call(self, input)
+        y = call_as_remembered(self, input)
         if y is not None:
             return y
         if not is_noisy(self):
@@ -30,8 +38,8 @@ class Linear(Perturbed, nn.Linear, default=("weight",), optional=("bias",)):
         x, batch_dim = rows_first(self, input, 1)
         weight = parameter_of(self, "weight")
         noise = perturbations(self, x, compute_dtype(self, input, weight))
-        op = LinearOp(self.in_features, weight.shape[0])  # as torch, which follows a weight that was replaced
+        op = LinearOp(self.in_features, weight.shape[0])  # not out_features: torch follows a replaced weight too
         y = noise.affine(op, x)
-        if noise.made is not None and batch_dim == 0:
-            quick.remember(self, noise, op, x, y)
+        if noise.at_once is not None and batch_dim == 0:
+            remember_call(self, noise, op, x, y)
         return rows_back(y, batch_dim)

@@ -20,7 +20,7 @@ from .companions import learned_companions
 from .declaration import sign_groups
 from .layers import label_of, parameter_of
 from .plan import Keys
-from .spans import recomputing
+from .spans import is_recomputing
 
 if TYPE_CHECKING:
     from .base import Perturbed
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Perturbations:
     """A layer's Parameters under the draw of one call."""
 
-    __slots__ = ("distributions", "draw", "dtype", "keys", "layer", "made", "scheme", "session")
+    __slots__ = ("at_once", "distributions", "draw", "dtype", "keys", "layer", "scheme", "session")
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class Perturbations:
         keys: Keys,
         dtype: torch.dtype,
         scheme: Scheme,
-        made: AtOnce | None = None,
+        at_once: AtOnce | None = None,
     ) -> None:
         self.layer, self.session, self.keys, self.dtype, self.scheme = layer, session, keys, dtype, scheme
         self.draw = session.draw
-        self.made = made  # what was made at once for the whole draw
+        self.at_once = at_once  # what was made in one call for the whole model
         self.distributions = layer.flipout.distributions
 
     def __contains__(self, name: str) -> bool:
@@ -50,14 +50,18 @@ class Perturbations:
 
     def __getitem__(self, name: str) -> Perturbation:
         assert self.session.examples is not None
-        return self.under(name, self.session.offset, self.session.examples)
+        return self.for_examples(name, self.session.offset, self.session.examples)
 
     def matrix(self, name: str, part: Part | None = None) -> Perturbation:
-        """A Parameter, or a part of its rows, that this call multiplies with or looks up in."""
+        """Return a matrix Parameter under the draw, or a part of its rows, and note that this call uses it.
+
+        Raises:
+            WeightReused: The scheme allows one use in a forward pass, and this is the second.
+        """
         session = self.session
         assert session.examples is not None
-        p = self.under(name, session.offset, session.examples)
-        if self.scheme.once and session.uses is not None and not recomputing():
+        p = self.for_examples(name, session.offset, session.examples)
+        if self.scheme.once and session.uses is not None and not is_recomputing():
             if (p.key, part) in session.uses:
                 raise WeightReused(
                     f"{label_of(self.layer)}: called twice in one forward pass. Local reparameterisation would "
@@ -66,42 +70,42 @@ class Perturbations:
             session.uses.add((p.key, part))
         return replace(p, part=part) if part else p
 
-    def under(self, name: str, first: int, examples: int) -> Perturbation:
-        """A Parameter as the examples `first` onward see it."""
+    def for_examples(self, name: str, first: int, examples: int) -> Perturbation:
+        """Return a Parameter under the draw, for examples `first` onward."""
         layer, plan = self.layer, self.layer.flipout
         parameter, distribution = parameter_of(layer, name), self.distributions[name]
         if type(parameter) is not nn.Parameter and sharded(parameter):
             raise Unsupported(
                 f"{label_of(layer)}: its {name} is a DTensor here. Under fully_shard, call the module that was "
-                "sharded, or unshard() it first; tensor-parallel weights (parallelize_module) cannot be perturbed "
+                "sharded, or unshard() it first. Tensor-parallel weights (parallelize_module) cannot be perturbed "
                 "yet: leave them out with `where`."
             )
         learned = learned_companions(layer, name)
-        key, quiet = self.keys[name], plan.quiet_rows.get(name)
-        about = (self.draw, key, first, examples, self.dtype)
+        key, quiet_row = self.keys[name], plan.quiet_rows.get(name)
+        place = (self.draw, key, first, examples, self.dtype)
         noise = None
-        if self.made is not None and parameter.dtype == self.dtype:
-            noise, bases = self.made.noise.get(key), self.made.bases
+        if self.at_once is not None and parameter.dtype == self.dtype:
+            noise, bases = self.at_once.noise.get(key), self.at_once.bases
             shape = parameter.shape if bases == 1 else (bases, *parameter.shape)
             if noise is not None and noise.shape != shape:  # its data was replaced
-                noise = plan.alone = None
+                noise = plan.own_roster = None
                 for root, _ in plan.roots:
                     root.forget_roster()
-        elif quiet is None:
+        elif quiet_row is None:
             source = distribution.source(**learned)
             if is_spread_fused(source, parameter.shape):
-                return Perturbation(parameter, None, distribution, *about, source=source)
+                return Perturbation(parameter, None, distribution, *place, source=source)
         spread = distribution.spread(parameter, **learned)
-        if quiet is not None:
-            is_quiet = torch.arange(parameter.shape[0], device=parameter.device) == quiet
+        if quiet_row is not None:
+            is_quiet = torch.arange(parameter.shape[0], device=parameter.device) == quiet_row
             spread = torch.where(is_quiet.unsqueeze(1), 0, spread)
-        p = Perturbation(parameter, spread, distribution, *about)
-        if self.made is None:
+        p = Perturbation(parameter, spread, distribution, *place)
+        if self.at_once is None:
             return p
         if noise is not None:
-            p.noise, p.base, p.bases = noise, self.made.base, self.made.bases
+            p.noise, p.base, p.bases = noise, self.at_once.base, self.at_once.bases
         if not (self.scheme.reuse_signs or is_tracked()):  # a backward pass would keep them
-            p.drawn = self.made
+            p.drawn = self.at_once
         return p
 
     def product(self, op: Op, x: Tensor, weight: str, bias: Tensor | None = None, part: Part | None = None) -> Tensor:
@@ -122,22 +126,19 @@ class Perturbations:
             if self.session.formed is not None and part is None:
                 return self._with_formed(op, weight, bias)(x)
             p = self.matrix(weight, part)
-            if self.made is not None:
-                made = self.scheme.small(op, x, bias, p, self.made)
-                if made is not None:
-                    return made
+            if self.at_once is not None:
+                y = self.scheme.small(op, x, bias, p, self.at_once)
+                if y is not None:
+                    return y
             return self.scheme.product(op, x, bias, p)
         mean = parameter_of(self.layer, weight).to(self.dtype)
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
     def bound(self, op: Op, weight: str, *biases: str) -> BoundProduct:
-        """Return a function that does `product` for many inputs (N, …) under this draw, such as time steps.
-
-        Biases are names; each may be perturbed, plain or missing.
-        """
-        own = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
-        given = [bias.to(self.dtype) for bias in own if bias is not None]
-        plain = reduce(torch.add, given) if given else None
+        """Return `product` as a function of x (N, …), for many inputs. Biases may have noise or be missing."""
+        without_noise = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
+        present = [bias.to(self.dtype) for bias in without_noise if bias is not None]
+        plain = reduce(torch.add, present) if present else None
         if weight in self and self.session.formed is not None:
             product = self._with_formed(op, weight, plain)
         elif weight in self:
@@ -152,21 +153,23 @@ class Perturbations:
         return lambda x: product(x) + vector
 
     def vector(self, name: str) -> Tensor:
-        """(rows or 1, *shape): the vector Parameter that each row sees."""
+        """Return the vector Parameter that each row sees, (rows or 1, *shape)."""
         if name not in self:
             return attrgetter(name)(self.layer).to(self.dtype).unsqueeze(0)
-        made = self.scheme.vector(self[name]) if self.session.formed is None else self.formed(name)
-        return made if made.shape[0] == 1 or self.draw.rows == 1 else made.repeat_interleave(self.draw.rows, 0)
+        vectors = self.scheme.vector(self[name]) if self.session.formed is None else self.formed(name)
+        repeats = 1 if vectors.shape[0] == 1 else self.draw.rows
+        return vectors if repeats == 1 else vectors.repeat_interleave(repeats, 0)
 
     def formed(self, name: str) -> Tensor:
-        """(examples, *shape): the Parameter that each example sees, made by the first of the calls that share it."""
-        kept, key = self.session.formed, (self.keys[name], sign_groups(self.layer, name), self.dtype)
-        assert kept is not None
-        if key not in kept:
-            kept[key] = self.scheme.weights(self[name], sign_groups(self.layer, name))
-        return kept[key]
+        """Return the Parameter that each example sees, (examples, *shape). The first call that needs it makes it."""
+        weights, key = self.session.formed, (self.keys[name], sign_groups(self.layer, name), self.dtype)
+        assert weights is not None
+        if key not in weights:
+            weights[key] = self.scheme.weights(self[name], sign_groups(self.layer, name))
+        return weights[key]
 
     def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> BoundProduct:
+        """Return the product with the weights that were formed for each example."""
         assert self.session.examples is not None
         return partial(op.batched(self.session.examples).apply, weight=self.formed(weight), bias=bias)
 

@@ -82,7 +82,7 @@ def complete_checkpoint(
                 value = initial[companion]
             elif assign and not value.is_meta:
                 dtype = mean.dtype
-                if companion.removeprefix(f"{name}_") in layer.flipout.kept[name]:
+                if companion.removeprefix(f"{name}_") in layer.flipout.prior_suffixes[name]:
                     dtype = torch.promote_types(dtype, torch.float32)
                 value = _moved(value, mean.device, dtype)
             state_dict[prefix + companion] = value

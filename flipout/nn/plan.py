@@ -12,74 +12,76 @@ from ..errors import Unsupported
 from ..schemes import Scheme
 from .layouts import Layout
 from .root import Root
-from .spans import Span, open_spans, recomputing
+from .spans import Span, is_recomputing, open_spans
 
-Keys = dict[str, int]  # Parameter → what its signs are keyed by
+Keys = dict[str, int]  # name of a Parameter → the key of its signs and noise
 
 
 def parameter_key(name: str) -> int:
-    """61 bits that stand for a Parameter's name, the same in every process."""
+    """Return 61 bits that stand for a Parameter's name in every process."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 3
 
 
 @dataclass(eq=False)
 class Plan:
+    """The noise of one layer, and what the layer remembers between calls."""
+
     distributions: dict[str, Distribution]
-    converted_scheme: Scheme  # the one it was converted with; `using` may put another in its place
-    roots: list[tuple[Root, Keys]]  # the modules around this layer that take draws for it; keys are of their names
+    converted_scheme: Scheme  # `using` may put another scheme in its place
+    roots: list[tuple[Root, Keys]]  # the modules around this layer that take its draws, with the keys there
     label: str = ""  # the layer's name in the last root, for messages
-    rooted: bool = False  # the roots are other modules; a layer made by hand has only itself
-    learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of the learned ones beside
-    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the same, of the numbers of its prior
-    seen: bool = False  # a root has looked at the layer since a Parameter was put in; compiled code guards it
-    pending: dict[str, int] = field(default_factory=dict)  # what came from meta → its version while it has no numbers
+    is_rooted: bool = False  # the roots are other modules; a layer made by hand is its own root
+    learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of learned companions
+    prior_suffixes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → those of its prior's numbers
+    is_checked: bool = False  # a root has checked the layer since a Parameter was replaced; compiled code guards this
+    pending: dict[str, int] = field(default_factory=dict)  # companion from meta without numbers → its version
     quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
-    batch_dim: int | None = None  # the example's dimension, as it was asked for
-    follows: int = 0  # the same, as the modules around have it, where nobody asked
-    sequences: bool = False  # the inputs are (N, time, features) in either order, or (time, features) of one example
+    batch_dim: int | None = None  # the example's dimension that the user asked for
+    inherited_batch_dim: int = 0  # the example's dimension in the modules around, if the user did not ask
+    takes_sequences: bool = False  # inputs are (N, time, features) in either order, or (time, features) of one example
     layout: Layout | None = None  # where the input has its examples, as a batch has shown
-    quick: Any = None  # the usual call, remembered
-    alone: Any = None  # the roster of this layer, for calls outside of every root
-    opened: list[Span] = field(default_factory=list)  # the contexts that are open on this layer in any thread
+    remembered: Any = None  # how the layer computed an input of the usual shape
+    own_roster: Any = None  # of this layer alone, for calls outside every root
+    open_contexts: list[Span] = field(default_factory=list)  # on this layer, in any thread
 
     @property
     def scheme(self) -> Scheme:
-        """The scheme that a call is under; in a recomputation, the one that its forward was under."""
-        if not open_spans() and not recomputing():
+        """The scheme of a call. A recomputation has the scheme of its forward pass."""
+        if not open_spans() and not is_recomputing():
             return self.converted_scheme
-        return next((span.scheme for span in self._open() if span.scheme is not None), self.converted_scheme)
+        return next((span.scheme for span in self._contexts() if span.scheme is not None), self.converted_scheme)
 
     @property
     def held(self) -> Span | None:
-        """The `hold` that a call is under; in a recomputation, the one that its forward was under."""
-        return next((span for span in self._open() if span.session is not None), None)
+        """The `hold` around a call. A recomputation has the one around its forward pass."""
+        return next((span for span in self._contexts() if span.session is not None), None)
 
     @property
     def sampled(self) -> bool:
-        """Whether a `hold` or a `sampling` asks for noise, now or in the forward that is recomputed."""
-        return any(span.scheme is None or span.session is not None for span in self._open())
+        """True if a `hold` or a `sampling` asks for noise, now or in the forward pass that is recomputed."""
+        return any(span.scheme is None or span.session is not None for span in self._contexts())
 
-    def _open(self) -> list[Span]:
-        """The innermost first."""
+    def _contexts(self) -> list[Span]:
+        """Return the contexts around a call, or around the forward pass that it recomputes, innermost first."""
         around = [span for span in reversed(open_spans()) if self in (span.keys or ()) and span.end is None]
-        if not recomputing():
-            if not around and self.opened:  # in this order: compiled code guards on what it reads
+        if not is_recomputing():
+            if not around and self.open_contexts:  # in this order: compiled code guards on what it reads
                 self._refuse_other_threads()
             return around
-        before = [span for root, _ in self.roots for span in root.earlier()]
+        before = [span for root, _ in self.roots for span in root.history.recomputed_spans()]
         return [span for span in around if span.in_backward] + [span for span in before if self in (span.keys or ())]
 
     def _refuse_other_threads(self) -> None:
-        """Refuse a call outside of every context while another thread is in one: it may have been started there."""
+        """Refuse a call outside every context while another thread is in one: that thread may have started this one."""
         here = None if torch.compiler.is_compiling() else threading.get_ident()
-        if any(span.thread != here for span in self.opened):
+        if any(span.thread != here for span in self.open_contexts):
             raise Unsupported(
                 f"{self.label or 'A layer'}: called in a thread without a context while another thread is inside "
-                "`hold`, `sampling`, `using` or `predict`, which threads do not inherit. If this thread works for that "
-                "one, run its work with contextvars.copy_context().run(function). If not, give it a copy of the model, "
-                "copy.deepcopy(model), or enter a context here too."
+                "`hold`, `sampling`, `using` or `predict`. Threads do not inherit a context. If this thread works for "
+                "the other one, run its work with contextvars.copy_context().run(function). If not, enter a context "
+                "here too, or give this thread a copy of the model: copy.deepcopy(model)."
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles start outside of every context."""
-        return {**self.__dict__, "opened": [], "quick": None, "alone": None}
+        """Return the state of a copy, which starts outside every context."""
+        return {**self.__dict__, "open_contexts": [], "remembered": None, "own_roster": None}

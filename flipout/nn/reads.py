@@ -12,7 +12,7 @@ from .declaration import sign_groups
 from .layers import is_noisy_now, label_of, parameter_of
 from .parameters import Perturbations
 from .reader import innermost_call, is_checkpointed, is_own, is_own_name
-from .spans import recomputing
+from .spans import is_recomputing
 
 # Code of this library that reads Parameters of its own layers: most reads, so they are told by a look.
 _ROOMS = frozenset(("flipout", "flipout.nn", "flipout.ops", "flipout.schemes", "flipout.distributions"))
@@ -23,7 +23,7 @@ def is_read_noisy(layer: Any) -> bool:
     for root, _ in layer.flipout.roots:
         if root.thread.running.depth:
             return is_noisy_now(layer)
-    if recomputing():
+    if is_recomputing():
         return (innermost_call() is not None or is_checkpointed()) and is_noisy_now(layer)
     return not layer._declared.reads_itself and not torch.compiler.is_compiling() and _is_called_alone(layer)
 
@@ -92,7 +92,7 @@ def example_dim(layer: Any) -> int:
         return 0
     if plan.layout is not None:
         return plan.layout.dim
-    return plan.follows if plan.batch_dim is None else plan.batch_dim
+    return plan.inherited_batch_dim if plan.batch_dim is None else plan.batch_dim
 
 
 def example_stack(layer: Any, name: str, x: Tensor, dim: int) -> Tensor:
@@ -111,4 +111,4 @@ def shared_weight(layer: Any, name: str, rows: int | None) -> Tensor:
     if rows is not None:
         session.count(rows, label_of(layer), is_certain=False)
     noise = Perturbations(layer, session.to(parameter.device), keys, parameter.dtype, scheme)
-    return scheme.vector(noise.under(name, 0, 1)).squeeze(0)
+    return scheme.vector(noise.for_examples(name, 0, 1)).squeeze(0)

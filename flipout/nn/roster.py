@@ -1,4 +1,4 @@
-"""The Parameters that draw together: those of all layers under a root, or under a `hold`."""
+"""Rosters: lists of the Parameters that are drawn together, for all layers under a root or inside a `hold`."""
 
 import math
 import weakref
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from .root import Root
 
 
-def keys_under(root: "Root", module: nn.Module) -> list[tuple[Any, dict[str, int]]]:
-    """The layers inside that take their draw from this root, with the keys of their Parameters."""
+def layers_under(root: "Root", module: nn.Module) -> list[tuple[Any, dict[str, int]]]:
+    """Return the layers of a module that take their draw from this root, with the keys of their Parameters."""
     found = []
     for layer in module.modules():
-        for own, keys in layer.flipout.roots if is_perturbed(layer) else ():
-            if own is root:
+        for layer_root, keys in layer.flipout.roots if is_perturbed(layer) else ():
+            if layer_root is root:
                 found.append((layer, keys))
     return found
 
 
 class LayerRoster(Roster):
-    """A roster that knows where its model is."""
+    """A roster that knows the device of its model."""
 
     def __init__(self, items: tuple[Item, ...], plans: list[Any], owner: nn.Module | None, name: str) -> None:
         super().__init__(items)
-        # Weakly: a root has a roster, and the module has the root.
+        # Weak references: the module has its root, and the root has the roster.
         self.owner, self.name = (lambda: None) if owner is None else weakref.ref(owner), name
         self.plans = [weakref.ref(plan) for plan in plans]
 
     def lists(self, plans: Iterable[Any]) -> bool:
-        """Return True if these are the layers that it was made of."""
+        """Return True if the roster was made from exactly these layers."""
         return [plan() for plan in self.plans] == list(plans)
 
     @property
     def device(self) -> torch.device:
-        """That of the model's first Parameter, which has the generator to read."""
+        """The device of the model's first Parameter, whose generator is read."""
         owner = self.owner()
         parameter = None if owner is None else owner._parameters[self.name]
         return torch.device("cpu") if parameter is None else parameter.device
@@ -62,7 +62,7 @@ def roster_of(model: nn.Module, layers: Iterable[tuple[Any, dict[str, int]]]) ->
             shape, groups = tuple(attrgetter(name)(layer).shape), sign_groups(layer, name)
             over = ((0, math.prod(shape)),)
             if groups is not None:
-                # Without a shape yet: what is gathered while its layer runs.
+                # A Parameter that is gathered only while its layer runs has no shape yet.
                 over = ((0, shape[0]), (1, groups * shape[1])) if len(shape) > 1 else ()
             kind = getattr(type(distribution).noise, "kind", lambda _: None)(distribution)
             items.append(Item(keys[name], shape, kind == "normal" and layer._declared.reads_all_noise, over))

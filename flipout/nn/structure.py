@@ -1,4 +1,4 @@
-"""Noticing that a model was changed after its conversion: layers put in, Parameters replaced, tied or parametrised."""
+"""Detects changes of a converted model: layers added, Parameters replaced, tied or parametrised."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .._torch_internals import traced_values
 from .layers import is_perturbed
 
 if TYPE_CHECKING:
     from .base import Perturbed
     from .root import Root
 
-_KEPT = 16  # sets of Parameters that are known to have the present keys: FSDP2 swaps between two
+_MOST_SETS = 16  # of Parameters that are known to have the present keys: FSDP2 swaps between two
 _children, _parameters = attrgetter("_modules"), attrgetter("_parameters")
 _keys, _values = methodcaller("keys"), methodcaller("values")
 
 
 def _nowhere() -> None:
-    """Stands for a module that is not there: not copied together with its root, or the root of another one."""
+    """Stand in for the weak reference to a module that a root no longer has, or that was not copied with it."""
 
 
 class _Conversions:
-    """How many times `perturb` and `freeze` have changed a model, of any kind."""
+    """How many times `perturb` and `freeze` have changed any model."""
 
     count = 0
 
@@ -34,24 +35,24 @@ conversions = _Conversions()
 
 
 class Structure:
-    """What a root knows of its module: which modules and Parameters were inside at the last look.
+    """What a root knows of its module: which modules and Parameters it had when it was last checked.
 
-    A look costs no Python call per module. Modules are held weakly: a strong reference would close a cycle, and keep
-    the memory of a deleted model until the next garbage collection. Ids suffice, since a module that is gone shows,
-    and what counts of the Parameters is which of them are one.
+    A check costs no Python call per module. Modules are held weakly, since a strong reference would close a cycle and
+    keep the memory of a deleted model until the next garbage collection. Parameters are compared by id: a deleted
+    module shows, and of the Parameters it only matters which of them are the same object.
     """
 
     def __init__(self, module: Callable[[], nn.Module | None] | None = None) -> None:
-        self.module = module  # that of the root; None where it is not known yet, after unpickling
+        self.module = module  # the root's; None if not known yet, after unpickling
         self.is_placed = module is not None and module is not _nowhere
-        self.conversions = -1  # as many as there had been at the last look
+        self.conversions = -1  # their count at the last check
         self.modules: list[weakref.ref[nn.Module]] = []
         self.names: tuple[Any, ...] = ()
         self.parameters: set[tuple[int, ...]] = set()
 
     @classmethod
     def gone(cls) -> "Structure":
-        """That of a root which is no module's any longer."""
+        """Return the structure of a root that no longer belongs to a module."""
         return cls(_nowhere)
 
     @property
@@ -60,27 +61,27 @@ class Structure:
         return self.module is not None and self.module() is None
 
     def copied(self, memo: dict[int, Any]) -> "Structure":
-        """The structure for a copy of the root: whether its module is copied too stands in the memo."""
+        """Return the structure for a copy of the root. The memo of the copy knows whether its module is copied too."""
         if self.module is None:
             return Structure()
         copy = memo.get(id(self.module()))
         return Structure(_nowhere if copy is None else weakref.ref(copy))
 
     def is_known(self, module: nn.Module) -> bool:
-        """Return True if the module is the root's, and nothing in it changed that noise depends on."""
+        """Return True if this is the root's module and nothing that noise depends on has changed in it."""
         if self.conversions != conversions.count:
-            return False  # a part of the module may have been frozen, or been given a root of its own
+            return False  # a part of the module may have been frozen, or may have its own root now
         modules = [ref() for ref in self.modules]
         if not modules or modules[0] is not module or None in modules:
             return False
-        names, parameters = _looks(modules)
+        names, parameters = _fingerprint(modules)
         return names == self.names and parameters in self.parameters
 
     def record(self, module: nn.Module, *, same_keys: bool) -> None:
-        """Remember the module as it is now."""
+        """Remember the present modules and Parameters."""
         modules = list(module.modules())
-        names, parameters = _looks(modules)
-        if not same_keys or names != self.names or len(self.parameters) >= _KEPT:
+        names, parameters = _fingerprint(modules)
+        if not same_keys or names != self.names or len(self.parameters) >= _MOST_SETS:
             self.parameters.clear()
         self.module, self.modules, self.names = weakref.ref(module), [weakref.ref(m) for m in modules], names
         self.parameters.add(parameters)
@@ -88,53 +89,51 @@ class Structure:
         self.conversions = conversions.count
 
 
-def _looks(modules: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    """The modules inside and the names of the Parameters; and the Parameters themselves."""
-    held = list(map(_parameters, modules))
+def _fingerprint(modules: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Return the ids of the modules inside with the names of their Parameters, and the ids of the Parameters."""
+    owned = list(map(_parameters, modules))
     inside = tuple(map(id, chain.from_iterable(map(_values, map(_children, modules)))))
-    names = (inside, tuple(chain.from_iterable(map(_keys, held))))
-    return names, tuple(map(id, chain.from_iterable(map(_values, held))))
+    names = (inside, tuple(chain.from_iterable(map(_keys, owned))))
+    return names, tuple(map(id, chain.from_iterable(map(_values, owned))))
 
 
 def follow(root: "Root", module: nn.Module) -> None:
-    """Look whether the root's module has changed; if so, follow the change or refuse it.
+    """Check whether the root's module has changed. If so, follow the change or refuse it.
 
-    A compiled model is looked at while it is traced, and guards what the look found.
+    A compiled model is checked while it is traced, and guards on what the check found.
     """
     if torch.compiler.is_compiling():
-        # Not torch.compiler.assume_constant_result: it guards the identity of its arguments, and copies of a model
+        # Not torch.compiler.assume_constant_result: it guards on the identity of its arguments, and copies of a model
         # could no longer share their code.
         from torch._dynamo.comptime import comptime
 
-        comptime(_look_while_tracing)
+        comptime(_check_while_tracing)
         for layer in module.modules():
             if not is_perturbed(layer):
                 continue
             plan = layer.flipout
-            if not (plan.seen and plan.roots[-1][0].structure.is_placed):
-                return  # never, after the look; but reading makes guards, and a later change fails one of them
+            if not (plan.is_checked and plan.roots[-1][0].structure.is_placed):
+                return  # never after the check, but reading these fields makes guards that a later change fails
     else:
-        _look(root, module)
+        _check(root, module)
 
 
-def _look(root: "Root", module: nn.Module) -> None:
+def _check(root: "Root", module: nn.Module) -> None:
     if not root.structure.is_known(module):
-        from .adopt import follow_change
+        from .followed_changes import follow_change
 
         follow_change(root, module)
 
 
-def _look_while_tracing(context: Any) -> None:
-    from .adopt import follow_change
+def _check_while_tracing(context: Any) -> None:
+    from .followed_changes import follow_change
 
-    traced = [context.get_local(name) for name in ("root", "module")]
-    root, module = (variable._i_will_not_complain_if_bc_breaks_VariableTracker().value for variable in traced)
-    follow_change(root, module)
+    follow_change(*traced_values(context, "root", "module"))
 
 
 def follow_all(model: nn.Module, layers: Iterable["Perturbed"]) -> None:
-    """Look at every root on, inside or around the model, and at the layers that have none."""
-    from .adopt import check_layer, roots_on
+    """Check every root on, inside or around the model, and the layers that have none."""
+    from .rooting import roots_on
 
     roots = {root: module for module in model.modules() for root in roots_on(module)}
     for layer in layers:
@@ -143,16 +142,18 @@ def follow_all(model: nn.Module, layers: Iterable["Perturbed"]) -> None:
             if module is not None:
                 roots.setdefault(root, module)
     for root, module in roots.items():
-        if not root.structure.is_gone:  # following another may end it
+        if not root.structure.is_gone:  # following the change of another root may have ended it
             follow(root, module)
     for layer in layers:
         if not any(root in roots for root, _ in layer.flipout.roots):
+            from .followed_changes import check_layer
+
             check_layer(layer)
 
 
-def look_alone(layer: "Perturbed") -> None:
-    """Look at a layer that is called outside of every root, or has none."""
+def check_without_root(layer: "Perturbed") -> None:
+    """Check a layer that is called outside every root, or has none."""
     if layer.flipout.pending or not all(name in layer._parameters for name in layer.flipout.distributions):
-        from .adopt import check_layer
+        from .followed_changes import check_layer
 
         check_layer(layer)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from .._arguments import whole_number
 from ..errors import InvalidArgument
-from ..nn.contexts import hold, perturbed_layers
+from ..nn.contexts import hold
+from ..nn.models import perturbed_layers
 from ._checks import Batches, Loss, check_data, check_frozen, check_loss
 
 DrawnGradients = dict[str, Tensor]  # name → (draws, *shape)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors, es
 from flipout.es._seeds import seed_of
-from flipout.nn.contexts import in_eval
+from flipout.nn.eval_mode import in_eval
 from tests.es.toys import X, strategy
 from tests.networks import TiedLM, convnet, encoder, mlp
 from tests.oracles import weights_of_each

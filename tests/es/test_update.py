@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import es
 from flipout.es._seeds import seed_of
-from flipout.nn.contexts import weighted_sums
+from flipout.nn.held_weights import weighted_sums
 from tests import many_draws
 from tests.es.toys import Still, X, network, strategy
 from tests.networks import TiedLM, convnet, encoder

@@ -1,4 +1,4 @@
-"""Multi-head attention against the per-example loop."""
+"""Multi-head attention equals a loop over examples."""
 
 from typing import Any
 
@@ -16,19 +16,19 @@ HEADS, WIDTH = 2, 4
 
 
 def mask_of(kind: str, *shape: int) -> Tensor | None:
-    """A mask that hides some keys, never the first."""
+    """Return a mask that hides some keys, but never the first."""
     if kind == "none":
         return None
     hidden = torch.rand(shape) < 0.5
     hidden[..., 0] = False
     if kind == "bool":
         return hidden
-    # -inf would have no gradient to compare; torch itself turns bools into -inf
+    # Not -inf, which has no gradient to compare. torch itself turns bools into -inf.
     return torch.randn(shape, dtype=torch.float64).masked_fill(hidden, -4.0).requires_grad_()
 
 
 def attend(same: str, **options: Any) -> Any:
-    """A call of attention with its inputs made the same or not, as torch tells self-attention by identity."""
+    """Return a call of attention whose inputs are one object or not: torch recognises self-attention by identity."""
 
     def call(f: Any, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, mask: Tensor | None) -> Any:
         k, v = (q, q) if same == "self" else (k, k) if same == "key is value" else (k, v)
@@ -44,8 +44,8 @@ def attentions(draw: Any, rows: int) -> Case:
     batch_first, bias = draw(st.booleans()), draw(st.booleans())
     kdim = draw(st.sampled_from([None, 3])) if same != "self" else None
     vdim = kdim if same != "cross" else draw(st.sampled_from([None, 5]))
-    further = {"add_bias_kv": draw(st.booleans()), "add_zero_attn": draw(st.booleans())}
-    module = nn.MultiheadAttention(WIDTH, HEADS, 0.0, bias, kdim=kdim, vdim=vdim, batch_first=batch_first, **further)
+    extra_keys = {"add_bias_kv": draw(st.booleans()), "add_zero_attn": draw(st.booleans())}
+    module = nn.MultiheadAttention(WIDTH, HEADS, 0.0, bias, kdim=kdim, vdim=vdim, batch_first=batch_first, **extra_keys)
     where = draw(st.sampled_from([None, ["in_proj_*", "?_proj_weight", "out_proj.*"], "out_proj.weight"]))
     if isinstance(where, list):
         names = [name for name, _ in module.named_parameters()]
@@ -55,17 +55,17 @@ def attentions(draw: Any, rows: int) -> Case:
     length, kind = draw(st.integers(1, 3)), draw(st.sampled_from(["none", "bool", "float"]))
     source = length if same == "self" else draw(st.integers(1, 3))
     widths = ((length, WIDTH), (source, kdim or WIDTH), (source, vdim or WIDTH))
-    padded, wide = kind if draw(st.booleans()) else "none", draw(st.booleans())
+    padded, per_head = kind if draw(st.booleans()) else "none", draw(st.booleans())
     if rows == 1 and draw(st.integers(0, 5)) == 0:
-        mask = mask_of(kind, *([HEADS] if wide else []), length, source)
+        mask = mask_of(kind, *([HEADS] if per_head else []), length, source)
         inputs = (*(tensor(*shape) for shape in widths), mask_of(padded, source), mask)
         return Case(module, inputs, (None,) * 5, (), attend(same, **options), where)
     count, dim = rows * draw(st.integers(1, 4)), 0 if batch_first else 1
-    mask = mask_of(kind, *([count, HEADS] if wide else []), length, source)
+    mask = mask_of(kind, *([count, HEADS] if per_head else []), length, source)
     shapes = [(count, size, width) if batch_first else (size, count, width) for size, width in widths]
     padding = mask_of(padded, count, source)
     inputs = (*(tensor(*shape) for shape in shapes), padding, mask)
-    dims = (dim, dim, dim, None if padding is None else 0, 0 if mask is not None and wide else None)
+    dims = (dim, dim, dim, None if padding is None else 0, 0 if mask is not None and per_head else None)
     return Case(module, inputs, dims, (dim, 0), attend(same, **options), where)
 
 
@@ -86,22 +86,22 @@ def test_causal(need_weights: bool) -> None:
 
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_dropout_of_the_attention(need_weights: bool) -> None:
-    """torch's own dropout, from torch's own generator, on top of the noise."""
+    """Dropout comes from torch's generator and is fresh for each call, also under a held draw."""
     layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, 0.5, distribution=flipout.Gaussian(0.3)).double()
     x = tensor(3, 5, WIDTH)
     with flipout.hold(layer):
-        one, other = (layer(x, x, x, need_weights=need_weights)[0] for _ in range(2))
-        assert not torch.equal(one, other)
+        first, second = (layer(x, x, x, need_weights=need_weights)[0] for _ in range(2))
+        assert not torch.equal(first, second)
         layer.eval()
-        one, other = (layer(x, x, x, need_weights=need_weights)[0] for _ in range(2))
-        assert torch.equal(one, other)
+        first, second = (layer(x, x, x, need_weights=need_weights)[0] for _ in range(2))
+        assert torch.equal(first, second)
 
 
 def test_bad_inputs_are_named() -> None:
     layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, distribution=flipout.Gaussian(0.3))
-    x, one = torch.randn(3, 2, WIDTH), torch.randn(1, 2, WIDTH)
+    x, single = torch.randn(3, 2, WIDTH), torch.randn(1, 2, WIDTH)
     bad: list[tuple[tuple, dict[str, Any]]] = [
-        ((one, x, x), {}),
+        ((single, x, x), {}),
         ((x, x, torch.randn(3, 3, WIDTH)), {}),
         ((x, x.double(), x.double()), {}),
         ((x, x, x[0]), {}),
@@ -118,25 +118,26 @@ def test_bad_inputs_are_named() -> None:
 
 def test_local_reparameterisation_of_tokens_is_refused() -> None:
     layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, distribution=flipout.Gaussian(0.3), scheme="local_reparam")
-    one, x = torch.randn(1, 4, WIDTH), torch.randn(3, 4, WIDTH)
-    assert layer(one, one, one)[0].isfinite().all()
+    token, x = torch.randn(1, 4, WIDTH), torch.randn(3, 4, WIDTH)
+    assert layer(token, token, token)[0].isfinite().all()
     with pytest.raises(flipout.errors.SampledPerPosition):
         layer(x, x, x)
     with flipout.using(layer, scheme=flipout.LocalReparam(per_position=True)):
         assert layer(x, x, x)[0].isfinite().all()
 
 
-def test_tensors_in_the_other_layout() -> None:
+def test_tensors_in_the_other_layout_are_refused() -> None:
     for first, fix in ((False, True), (True, False)):
         layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, batch_first=first, distribution=flipout.Gaussian(0.3))
         query, key = (torch.randn((2, n, WIDTH) if fix else (n, 2, WIDTH)) for n in (5, 7))
         with pytest.raises(
-            errors.InvalidInput, match=rf"one batch size, in dimension {int(fix)} .* make it with batch_first={fix}"
+            errors.InvalidInput,
+            match=rf"the same batch size, in dimension {int(fix)} .* make it with batch_first={fix}",
         ):
             layer(query, key, key)
 
 
-def test_tensors_in_the_other_layout_after_a_linear_layer() -> None:
+def test_tensors_in_the_other_layout_after_a_linear_layer_are_refused() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""The mixin: what it adds to a layer of torch's, and what it leaves to the layer."""
+"""The mixin adds one public attribute to a torch layer, and leaves all other names to the layer."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_one_public_attribute(layer_type: type[flipout.nn.Perturbed]) -> None:
 
 
 def test_names_of_a_users_layer_stay_its_own() -> None:
-    """bitsandbytes' layers have a `compute_dtype`, for example, which PEFT reads."""
+    """For example, layers of bitsandbytes have a `compute_dtype`, which PEFT reads."""
     names = ("label", "free", "noisy", "plan", "compute_dtype", "default", "learn", "vectors", "perturbations")
 
     class Users(nn.Linear):

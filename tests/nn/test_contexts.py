@@ -1,4 +1,4 @@
-"""hold, sampling, using and example_weights."""
+"""What `hold`, `sampling`, `using` and `example_weights` do."""
 
 import copy
 from typing import Any
@@ -42,7 +42,7 @@ def test_hold_with_a_seed_reads_no_generator(model):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_hold_without_a_seed_reads_it_once(model):
+def test_hold_without_a_seed_reads_the_generator_once(model):
     with flipout.hold(model):
         before = torch.get_rng_state()
         model(X)
@@ -65,12 +65,12 @@ def test_nested_holds_restore_the_outer_one(model):
 
 def test_hold_on_a_submodule_uses_the_names_of_the_root(model):
     with flipout.hold(model, seed=3):
-        whole = model[0](X)
+        expected = model[0](X)
     with flipout.hold(model[0], seed=3):
-        assert torch.equal(model[0](X), whole)
+        assert torch.equal(model[0](X), expected)
 
 
-def test_what_is_not_held_has_one_draw_per_forward():
+def test_layers_outside_a_hold_have_one_draw_per_forward():
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -199,13 +199,13 @@ def test_plain_models_are_refused(context):
 
 
 @pytest.mark.parametrize("make", [encoder, lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)])
-def test_the_transformer_fast_path_keeps_out_of_converted_layers(make):
+def test_converted_layers_are_not_skipped_by_the_transformer_fast_path(make):
     model = flipout.perturb(make(), GAUSSIAN).eval()
     x = torch.randn(3, 5, 8)
     with torch.no_grad():
         mean = model(x)
         with flipout.sampling(model):
-            assert torch.backends.mha.get_fastpath_enabled()  # a switch of the whole process
+            assert torch.backends.mha.get_fastpath_enabled()  # this switch belongs to the whole process
             assert not torch.equal(model(x), model(x))
         with flipout.hold(model):
             assert torch.equal(model(x), model(x))

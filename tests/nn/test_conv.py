@@ -1,4 +1,4 @@
-"""Convolutions and transposed convolutions against the per-example loop."""
+"""Convolutions and transposed convolutions equal a loop over examples."""
 
 import copy
 from typing import Any
@@ -15,7 +15,7 @@ from tests.oracles import Case, Draws, check, draws, equal, offsets, tensor
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
-# torch's own hint, for its own even kernels
+# torch warns of its own even kernels.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
 
 
@@ -23,8 +23,8 @@ def ints(low: int, high: int, count: int) -> st.SearchStrategy[tuple[int, ...]]:
     return st.tuples(*[st.integers(low, high)] * count)
 
 
-def finish(draw: Any, module: Any, rows: int, sizes: list[int], call: Any = None) -> Case:
-    """The module with an input of these sizes, batched or not, in any memory format."""
+def with_input(draw: Any, module: Any, rows: int, sizes: list[int], call: Any = None) -> Case:
+    """Return the module with an input of these sizes, with or without a batch, in any memory format."""
     where = draw(st.sampled_from([None, "*"] if module.bias is None else [None, "*", "bias"]))
     extra = {} if call is None else {"call": call}
     if rows == 1 and draw(st.integers(0, 5)) == 0:
@@ -48,7 +48,7 @@ def convs(draw: Any, kind: type, rows: int) -> Case:
     module = kind(inside, outside, kernel, stride, padding, dilation, groups, bias, mode)
     # Large enough for the kernel, and for two pixels of reflected padding.
     sizes = [max(d * (k - 1) + 1, 3) + draw(st.integers(0, 1)) for k, d in zip(kernel, dilation, strict=True)]
-    return finish(draw, module, rows, sizes)
+    return with_input(draw, module, rows, sizes)
 
 
 @st.composite
@@ -58,19 +58,19 @@ def transposed(draw: Any, kind: type, rows: int) -> Case:
     inside, outside = (groups * draw(st.integers(1, 2)) for _ in range(2))
     kernel, dilation, stride = (draw(ints(1, 2, spatial)) for _ in range(3))
     padding = tuple(draw(st.integers(0, min(1, k - 1))) for k in kernel)
-    further = tuple(draw(st.integers(0, s - 1)) for s in stride)
+    output_padding = tuple(draw(st.integers(0, s - 1)) for s in stride)
     bias, sizes = draw(st.booleans()), [draw(st.integers(2, 3)) for _ in range(spatial)]
     if draw(st.booleans()):
-        module = kind(inside, outside, kernel, stride, padding, further, groups, bias, dilation)
-        return finish(draw, module, rows, sizes)
+        module = kind(inside, outside, kernel, stride, padding, output_padding, groups, bias, dilation)
+        return with_input(draw, module, rows, sizes)
     module = kind(inside, outside, kernel, stride, padding, 0, groups, bias, dilation)
     least = module(torch.zeros(1, inside, *sizes)).shape[2:]
-    output_size = [size + more for size, more in zip(least, further, strict=True)]
+    output_size = [size + extra for size, extra in zip(least, output_padding, strict=True)]
 
     def call(f: Any, x: Tensor) -> Tensor:
         return f(x, output_size=output_size)
 
-    return finish(draw, module, rows, sizes, call)
+    return with_input(draw, module, rows, sizes, call)
 
 
 @pytest.mark.parametrize("kind", CONVS)
@@ -90,14 +90,14 @@ def test_transposed_convolutions(kind: type, data: st.DataObject, draw: Draws, o
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
 @pytest.mark.parametrize("padding", ["same", "valid", (1, 0), 2])
 def test_every_padding(mode: Any, padding: Any) -> None:
-    """Even kernels too: their `same` is one pixel wider on the right."""
+    """Even kernels too, for which `same` pads one pixel more on the right."""
     for kernel, dilation in (((2, 3), 1), ((4, 1), 1), ((2, 3), (1, 2)), ((4, 2), (1, 3))):
         module = nn.Conv2d(2, 3, kernel, padding=padding, dilation=dilation, padding_mode=mode)
         check(Case(module, (tensor(3, 2, 5, 6),)), Draws(first=1), kernel[0])
 
 
 def test_wide_kernels_with_groups() -> None:
-    """More channels than one block of signs, over the real input channels of a grouped kernel."""
+    """A grouped kernel has signs over its real input channels, more here than one word has bits."""
     check(Case(nn.Conv1d(132, 4, 1, groups=2), (tensor(3, 132, 2),)), Draws(1), 2)
     check(Case(nn.ConvTranspose1d(4, 132, 1, groups=2), (tensor(3, 4, 2),)), Draws(1), 2)
 

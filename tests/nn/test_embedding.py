@@ -1,4 +1,4 @@
-"""Embeddings, bags and tied decoders against the per-example loop."""
+"""Embeddings, bags and tied decoders equal a loop over examples."""
 
 import copy
 from typing import Any
@@ -25,7 +25,7 @@ paddings = st.sampled_from([None, 0, 2, -1])
 @st.composite
 def embeddings(draw: Any, rows: int) -> Case:
     module = nn.Embedding(HEIGHT, draw(st.integers(1, 4)), padding_idx=draw(paddings))
-    leading = draw(st.lists(st.integers(1, 4), max_size=2))  # so few, or more indices than the table has rows
+    leading = draw(st.lists(st.integers(1, 4), max_size=2))  # fewer indices than the table has rows, or more
     batch_dim = draw(st.integers(0, len(leading)))
     leading.insert(batch_dim, rows * draw(st.integers(1, 5)))
     x = indices(*leading).to(draw(st.sampled_from([torch.int64, torch.int32])))
@@ -83,7 +83,7 @@ def test_bags(data: st.DataObject, draw: Draws, offset: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_bags_with_nothing_in_them(mode: str) -> None:
+def test_empty_bags(mode: str) -> None:
     call = flat_call(False, torch.int64)
     empty = [torch.empty(0, dtype=torch.int64)] * 3
     check(Case(nn.EmbeddingBag(HEIGHT, 2, mode=mode), (empty, None), (0, None), call=call, where="weight"))
@@ -93,7 +93,7 @@ def test_bags_with_nothing_in_them(mode: str) -> None:
 
 
 class Tied(nn.Module):
-    """A language model's two ends around one table."""
+    """An embedding and a decoder with one table, as in a language model."""
 
     def __init__(self, padding: int | None, bias: bool) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def test_the_padding_row_learns_nothing(make: Any) -> None:
 
 
 def test_ties_of_the_maximum_follow_torch() -> None:
-    """Equal weights under ±std noise: the gradient goes to the first of the largest, as torch has it."""
+    """The gradient goes to the first of several equal maxima. ±std noise on equal weights makes such ties."""
     module = nn.EmbeddingBag.from_pretrained(torch.zeros(HEIGHT, 4), freeze=False, mode="max").double()
     check(Case(module, (indices(20, 4), None), (0, None), call=square_call, where="weight"), Draws(), 3)
 

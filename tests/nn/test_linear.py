@@ -1,4 +1,4 @@
-"""Linear layers against the per-example loop."""
+"""Linear layers equal a loop over examples."""
 
 import copy
 from typing import Any
@@ -54,10 +54,10 @@ def test_a_group_shares_one_base(group: int | None) -> None:
     with flipout.hold(layer, first=1, group=group):
         layer(tensor(7, 6))
         bases = (flipout.example_weights(layer)["weight"] - layer.weight).abs()
-    for one in range(7):
-        for other in range(one):
-            same = (one + 1) // size == (other + 1) // size
-            assert torch.allclose(bases[one], bases[other], rtol=1e-9) == same
+    for n in range(7):
+        for m in range(n):
+            shares_a_base = (n + 1) // size == (m + 1) // size
+            assert torch.allclose(bases[n], bases[m], rtol=1e-9) == shares_a_base
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", flipout.Flipout(group=2), "independent"])

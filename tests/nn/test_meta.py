@@ -1,4 +1,4 @@
-"""Models converted on the meta device: what stands beside their Parameters gets its numbers with them."""
+"""Models converted on the meta device: companions (spreads and priors) get their numbers together with the means."""
 
 import copy
 import io
@@ -32,12 +32,12 @@ def on_meta(name: str, distribution: Any = LEARNED, **options: Any) -> Any:
         return flipout.perturb(MODELS[name][0](), distribution, where="*", **options)
 
 
-def beside(model: nn.Module) -> dict[str, Tensor]:
+def companions(model: nn.Module) -> dict[str, Tensor]:
     return {key: value for key, value in model.state_dict().items() if "_rho" in key or "_prior_" in key}
 
 
 def poisoned(model: Any) -> Any:
-    """`to_empty`, with numbers that nobody would start from; written so that autograd does not count it."""
+    """Call `to_empty` and fill the memory with absurd numbers, without autograd counting these writes."""
     model.to_empty(device="cpu")
     for value in [*model.parameters(), *model.buffers()]:
         value.data.view(-1).detach().fill_(-1e13) if value.is_floating_point() else None
@@ -47,10 +47,10 @@ def poisoned(model: Any) -> Any:
 
 
 def check(model: Any, distribution: Any = LEARNED, where: Any = "*") -> None:
-    """What stands beside is what a conversion of the plain model, with the same means, would put there."""
-    expected = beside(flipout.perturb(flipout.freeze(copy.deepcopy(model)), distribution, where=where))
-    assert expected.keys() == beside(model).keys()
-    for key, value in beside(model).items():
+    """Assert that the companions are what a conversion of the plain model with the same means gives."""
+    expected = companions(flipout.perturb(flipout.freeze(copy.deepcopy(model)), distribution, where=where))
+    assert expected.keys() == companions(model).keys()
+    for key, value in companions(model).items():
         torch.testing.assert_close(value, expected[key], rtol=0, atol=0, msg=key)
 
 
@@ -64,14 +64,14 @@ def initialise_means(model: nn.Module) -> None:
 
 @pytest.mark.parametrize("distribution", [LEARNED, RELATIVE], ids=["std", "relative"])
 @pytest.mark.parametrize("name", MODELS)
-def test_reset_parameters_initialises_what_stands_beside(name, distribution):
+def test_reset_parameters_initialises_companions(name, distribution):
     model = poisoned(on_meta(name, distribution))
     for module in model.modules():
         reset: Any = getattr(module, "reset_parameters", None)
         if reset is not None:
             reset()
     assert all(value.abs().max() < 100 for value in model.state_dict().values())
-    if name != "encoder" or distribution is LEARNED:  # an inner Linear of attention is reset after the attention
+    if name != "encoder" or distribution is LEARNED:  # torch resets the output projection after the attention around it
         check(model, distribution)
     assert kl(model).isfinite()
 
@@ -88,7 +88,7 @@ USES: dict[str, Callable[[Any, Tensor], Any]] = {
 @pytest.mark.parametrize("distribution", [LEARNED, RELATIVE], ids=["std", "relative"])
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("name", MODELS)
-def test_the_first_use_initialises_what_nobody_did(name, use, distribution):
+def test_the_first_use_initialises_companions(name, use, distribution):
     model = poisoned(on_meta(name, distribution))
     initialise_means(model)
     if use == "a copy":
@@ -112,7 +112,7 @@ def test_a_layer_by_hand():
     check(layer, where="weight")
 
 
-def test_what_somebody_has_written_stays():
+def test_companions_that_were_written_stay():
     model = poisoned(on_meta("mlp"))
     initialise_means(model)
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_a_plain_checkpoint_is_assigned(name, distribution, dtype):
 
 
 def test_a_plain_checkpoint_is_assigned_to_tied_weights():
-    """torch's own assignment unties; whoever ties again ties what stands beside too, as the refusal says."""
+    """torch's assignment unties weights. To tie them again, tie the companions too, as the refusal says."""
     model = on_meta("tied")
     model.load_state_dict(TiedLM().state_dict(), assign=True)
     assert not any(value.is_meta for value in model.state_dict().values())
@@ -187,7 +187,7 @@ def test_a_checkpoint_loads_after_to_empty(assign):
         assert all(torch.equal(value, full.state_dict()[key]) for key, value in model.state_dict().items())
 
 
-def test_assigned_means_take_what_stands_beside_along():
+def test_companions_follow_assigned_means():
     model = flipout.perturb(mlp(), LEARNED, where="*")
     rho = model[0].weight_rho
     with torch.no_grad():
@@ -212,15 +212,15 @@ def test_passes_on_the_meta_device_have_the_right_shapes(name, scheme):
     contexts = (lambda m: flipout.sampling(m), lambda m: flipout.hold(m), lambda m: flipout.hold(m, seed=7))
     for context in contexts:
         with context(model), context(real):
-            made, expected = model(x(device=META)), real(x())
-            made, expected = (y if isinstance(y, Tensor) else y[0] for y in (made, expected))
-            assert made.is_meta
-            assert made.shape == expected.shape
-            made.sum().backward()
+            outputs = model(x(device=META)), real(x())
+            on_meta_device, expected = (y if isinstance(y, Tensor) else y[0] for y in outputs)
+            assert on_meta_device.is_meta
+            assert on_meta_device.shape == expected.shape
+            on_meta_device.sum().backward()
 
 
 @pytest.mark.parametrize("distribution", [LEARNED, flipout.DropConnect(0.5)], ids=["learned", "dropconnect"])
-def test_local_reparameterisation_and_others_on_meta(distribution):
+def test_local_reparameterisation_and_dropconnect_on_meta(distribution):
     with META:
         scheme = "local_reparam" if distribution is LEARNED else "flipout"
         model = flipout.perturb(mlp(), distribution, scheme=scheme)
@@ -230,7 +230,7 @@ def test_local_reparameterisation_and_others_on_meta(distribution):
 
 
 def test_a_held_pass_outlives_the_meta_device():
-    """Weights that are offloaded to the meta device come back inside of `hold`."""
+    """Weights that were offloaded to the meta device may come back inside `hold`."""
     state = mlp().state_dict()
     model, real = on_meta("mlp", flipout.Gaussian(0.3)), flipout.perturb(mlp(), flipout.Gaussian(0.3), where="*")
     real.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Norm layers' affine Parameters against the per-example loop."""
+"""Norm layers with noise on scale and shift equal a loop over examples."""
 
 import copy
 from typing import Any
@@ -16,14 +16,14 @@ sizes = st.integers(1, 3)
 BATCH = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def roughen(module: nn.Module) -> nn.Module:
-    """Affine Parameters away from 1 and 0."""
+def randomise(module: nn.Module) -> nn.Module:
+    """Draw the affine Parameters at random, instead of 1 and 0."""
     for parameter in module.parameters():
         nn.init.normal_(parameter)
     return module
 
 
-def whereabouts(module: nn.Module) -> st.SearchStrategy[str]:
+def selections(module: nn.Module) -> st.SearchStrategy[str]:
     return st.sampled_from(["*", *(name for name, _ in module.named_parameters())])
 
 
@@ -36,7 +36,7 @@ def last_norms(draw: Any, rows: int) -> Case:
         module = nn.RMSNorm(shape, eps=draw(st.sampled_from([None, 1e-5])))
     leading = draw(st.lists(sizes, max_size=2))
     batch_dim = draw(st.integers(0, len(leading)))
-    where = draw(whereabouts(roughen(module)))
+    where = draw(selections(randomise(module)))
     if rows == 1 and draw(st.integers(0, 5)) == 0:
         x = tensor(*leading[:batch_dim], *shape)
         return Case(module, (x,), (None,), where=where, batch_dim=batch_dim)
@@ -48,19 +48,19 @@ def last_norms(draw: Any, rows: int) -> Case:
 @st.composite
 def group_norms(draw: Any, rows: int) -> Case:
     groups = draw(st.integers(1, 2))
-    module = roughen(nn.GroupNorm(groups, groups * 2))
+    module = randomise(nn.GroupNorm(groups, groups * 2))
     x = tensor(rows * draw(st.integers(1, 4)), groups * 2, *draw(st.lists(sizes, max_size=3)))
-    return Case(module, (x,), where=draw(whereabouts(module)))
+    return Case(module, (x,), where=draw(selections(module)))
 
 
 @st.composite
 def batch_norms(draw: Any, rows: int) -> Case:
     kind = draw(st.sampled_from(BATCH))
     momentum, track = draw(st.sampled_from([0.1, None])), draw(st.booleans())
-    module = roughen(kind(2, momentum=momentum, track_running_stats=track))
+    module = randomise(kind(2, momentum=momentum, track_running_stats=track))
     spatial = [draw(sizes) for _ in range(BATCH.index(kind) + 1)]
     x = tensor(rows * draw(st.integers(2, 4)), 2, *(spatial if len(spatial) > 1 or draw(st.booleans()) else []))
-    return Case(module, (x,), where=draw(whereabouts(module)), coupled=True)
+    return Case(module, (x,), where=draw(selections(module)), coupled=True)
 
 
 @pytest.mark.parametrize("norms", [last_norms, group_norms, batch_norms])
@@ -70,18 +70,18 @@ def test_norms(norms: Any, data: st.DataObject, draw: Draws, offset: int) -> Non
     check(data.draw(norms(draw.rows)), draw, offset)
 
 
-class Sampled(nn.Module):
-    """BatchNorm in eval mode, where rows do not meet, inside a module in training mode."""
+class EvalBatchNorm(nn.Module):
+    """BatchNorm in eval mode, where rows do not affect each other, inside a module in training mode."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.BatchNorm2d(3)
-        roughen(self.norm)
+        randomise(self.norm)
         for statistic in (self.norm.running_mean, self.norm.running_var):
             assert statistic is not None
             nn.init.uniform_(statistic, 0.5, 2.0)
 
-    def train(self, mode: bool = True) -> "Sampled":
+    def train(self, mode: bool = True) -> "EvalBatchNorm":
         super().train(mode)
         self.norm.eval()
         return self
@@ -93,11 +93,11 @@ class Sampled(nn.Module):
 @settings(max_examples=16)
 @given(draw=draws, offset=offsets)
 def test_running_statistics_are_used_in_eval_mode(draw: Draws, offset: int) -> None:
-    check(Case(Sampled().train(), (tensor(draw.rows * 4, 3, 2, 2),), where="*"), draw, offset)
+    check(Case(EvalBatchNorm().train(), (tensor(draw.rows * 4, 3, 2, 2),), where="*"), draw, offset)
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_running_statistics_are_kept_as_torch_keeps_them(momentum: float | None) -> None:
+def test_running_statistics_are_updated_as_in_torch(momentum: float | None) -> None:
     plain = nn.BatchNorm1d(3, momentum=momentum).double()
     layer = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.3), where="*")
     x = tensor(3, 4, 3)
@@ -122,8 +122,8 @@ def test_an_unbatched_input_is_one_example() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("autocast", [True, False])
 def test_parameters_in_float32_stay_exact(make: Any, dtype: torch.dtype, autocast: bool) -> None:
-    """Under autocast or on half-precision input, torch's norms round their output, never their Parameters."""
-    plain = roughen(make())
+    """With autocast or half-precision input, torch's norms round their output but not their Parameters."""
+    plain = randomise(make())
     layer = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.3), where="*")
     exact = copy.deepcopy(layer).double()
     x = torch.randn(6, 4).to(dtype)

@@ -1,4 +1,4 @@
-"""One forward pass, one draw; and copies that start afresh."""
+"""One forward pass has one draw, and copies of a model are independent of it."""
 
 import copy
 import io
@@ -158,26 +158,27 @@ def test_copies_are_equal_and_independent(make, distribution, how):
     assert not ours & theirs
 
 
-def test_copies_made_inside_contexts_start_outside_of_them():
+def test_copies_made_inside_contexts_start_outside_them():
     model = flipout.perturb(mlp(), GAUSSIAN)
     with flipout.hold(model), flipout.using(model, scheme="shared"), flipout.sampling(model):
         model(X)
         other, pickled = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
-        for made in (other, pickled):
-            assert not torch.equal(made(X), made(X))
-            assert torch.equal(made.eval()(X), made(X))
-            assert made[0].flipout.scheme == flipout.Flipout()
+        for copied in (other, pickled):
+            assert not torch.equal(copied(X), copied(X))
+            assert torch.equal(copied.eval()(X), copied(X))
+            assert copied[0].flipout.scheme == flipout.Flipout()
         assert torch.equal(model(X), model(X))
 
 
-def test_copies_made_inside_forward_start_outside_of_it():
-    model, made = flipout.perturb(Siamese(), GAUSSIAN), []
-    hook = model.tower.register_forward_hook(lambda *_: made.append(copy.deepcopy(model)))
+def test_copies_made_inside_forward_start_outside_it():
+    model, copies = flipout.perturb(Siamese(), GAUSSIAN), []
+    hook = model.tower.register_forward_hook(lambda *_: copies.append(copy.deepcopy(model)))
     model(X, X)
     hook.remove()
-    made[0].tower._forward_hooks.clear()
-    assert not torch.equal(made[0](X, X)[0], made[0](X, X)[0])
-    assert not torch.equal(made[0].tower(X), made[0].tower(X))
+    copied = copies[0]
+    copied.tower._forward_hooks.clear()
+    assert not torch.equal(copied(X, X)[0], copied(X, X)[0])
+    assert not torch.equal(copied.tower(X), copied.tower(X))
 
 
 def test_a_copied_layer_is_its_own_root():

@@ -72,7 +72,7 @@ def test_threads_call_one_model_at_once():
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(waiting, X)
         assert waiting.inside.wait(10)
-        with pytest.raises(errors.Unsupported, match=r"second \(Linear\): called in a thread of its own while Waiting"):
+        with pytest.raises(errors.Unsupported, match=r"second \(Linear\): called in its own thread while its root, W"):
             waiting.second(X)
         waiting.go_on.set()
         assert not torch.equal(waiting(X), other.result())
@@ -87,10 +87,10 @@ def test_a_thread_started_inside_a_context_is_refused_or_follows(model, training
         with pytest.raises(errors.Unsupported, match=r"0: called in a thread without a context.*copy_context\(\)\.run"):
             in_thread(lambda: model(X))
         inside = contextvars.copy_context()
-        follows = in_thread(lambda: inside.run(model, X))
+        in_copy = in_thread(lambda: inside.run(model, X))
         if context is flipout.hold:
-            assert torch.equal(follows, model(X))
-        assert torch.equal(follows, model.eval()(X)) == (
+            assert torch.equal(in_copy, model(X))
+        assert torch.equal(in_copy, model.eval()(X)) == (
             context is flipout.hold or (context is not flipout.sampling and not training)
         )
     assert in_thread(lambda: model(X)).shape == (3, 3)
@@ -111,7 +111,7 @@ def test_using_belongs_to_its_thread(model):
 
 
 def test_leaving_sampling_keeps_the_noise_of_other_threads():
-    """torch's switch of the fast path of transformers is one for the whole process."""
+    """torch has one switch for the transformer fast path, which all threads share."""
     models = [flipout.perturb(_transformer(), GAUSSIAN).eval() for _ in range(2)]
     x, entered, left = torch.randn(3, 5, 8), threading.Event(), threading.Event()
 
@@ -139,7 +139,7 @@ def _transformer() -> nn.Sequential:
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_a_layer_in_training_mode_inside_an_eval_transformer(by_hand, padded, compiled):
-    """The idiom of Monte Carlo dropout: torch would take its fast path, and read the means."""
+    """The idiom of Monte Carlo dropout. On its fast path, torch would read the means."""
     model: Any = _transformer().eval()
     x = torch.randn(3, 5, 8)
     options = {"src_key_padding_mask": torch.arange(5) > torch.tensor([[4], [2], [3]])} if padded else {}
@@ -155,20 +155,20 @@ def test_a_layer_in_training_mode_inside_an_eval_transformer(by_hand, padded, co
             flipout.perturb(model, GAUSSIAN, where="0.layers.1.linear1.weight")
             assert torch.equal(model[0](x, **options), mean)
         call = torch.compile(model[0], fullgraph=True, backend="eager") if compiled else model[0]
-        if not padded:  # else a compiled transformer does without nested tensors, and does not write zeros there
+        if not padded:  # a compiled transformer uses no nested tensors, and writes no zeros into the padding
             torch.testing.assert_close(call(x, **options), mean)
         model[0].layers[1].linear1.train()
         assert not torch.allclose(call(x, **options), call(x, **options), atol=1e-3)
 
 
 def test_every_thread_has_its_own_checkpoints():
-    """Four threads, a model each: gradients are those of one thread after the other."""
+    """Four threads with a model each get the same gradients as one thread that trains the models in turn."""
 
     models = [flipout.perturb(mlp(), flipout.MeanField(std=0.3), where="*") for _ in range(4)]
     starts = threading.Barrier(4)
 
     def step(index: int, wait: bool) -> list[dict[str, Tensor]]:
-        made = []
+        results = []
         for repeat in range(15):
             if wait:
                 starts.wait(10)
@@ -176,46 +176,46 @@ def test_every_thread_has_its_own_checkpoints():
             with flipout.hold(models[index], seed=repeat):
                 loss = flipout.checkpoint(models[index], X.clone().requires_grad_()).square().sum()
             loss.backward()
-            made.append(gradients(models[index]))
-        return made
+            results.append(gradients(models[index]))
+        return results
 
     expected = [step(index, False) for index in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda index: step(index, True), range(4)))
-    torch.testing.assert_close(made, expected)
+        results = list(pool.map(lambda index: step(index, True), range(4)))
+    torch.testing.assert_close(results, expected)
 
 
 @pytest.mark.parametrize("checkpoint", [flipout.checkpoint, torch.utils.checkpoint.checkpoint])
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_a_recomputation_has_the_scheme_of_its_forward(model, checkpoint, use_reentrant):
-    made = []
+    results = []
     for call in (lambda f, x: f(x), lambda f, x: checkpoint(f, x, use_reentrant=use_reentrant)):
         model.zero_grad()
         x = X.clone().requires_grad_()
         with flipout.hold(model, seed=1), flipout.using(model, scheme="shared"):
             y = call(model, x)
         y.square().sum().backward()
-        made.append([x.grad, *gradients(model).values()])
-    torch.testing.assert_close(made[1], made[0])
+        results.append([x.grad, *gradients(model).values()])
+    torch.testing.assert_close(results[1], results[0])
 
 
 def test_tasks_have_their_own_contexts(model):
     expected = {seed: held(model, seed) for seed in (1, 2)}
 
     async def task(seed: int) -> list[Tensor]:
-        made = []
+        results = []
         with flipout.hold(model, seed=seed):  # and no torch.no_grad(), which tasks share
             for _ in range(3):
-                made.append(model(X))
+                results.append(model(X))
                 await asyncio.sleep(0)
-        return made
+        return results
 
     async def plain() -> list[Tensor]:
-        made = []
+        results = []
         for _ in range(4):
-            made.append(model(X))
+            results.append(model(X))
             await asyncio.sleep(0)
-        return made
+        return results
 
     async def everything() -> Any:
         return await asyncio.gather(task(1), task(2), plain())
@@ -278,12 +278,12 @@ def test_generators_that_take_turns_are_refused(model):
             while True:
                 yield model(X)
 
-    one, two = draws(1), draws(2)
-    for generator in (one, two):
+    first, second = draws(1), draws(2)
+    for generator in (first, second):
         next(generator)
     with pytest.raises(errors.InterleavedContexts, match=r"0 ends while a later one.*copy\.deepcopy"):
-        one.close()
-    two.close()
+        first.close()
+    second.close()
     assert not torch.equal(model(X), model(X))
     assert torch.equal(held(model, 1), held(model, 1))
 
@@ -302,7 +302,7 @@ def test_generators_of_different_models_may_take_turns():
 
 
 def test_a_context_that_another_thread_ends_is_over(model):
-    """As when a generator is collected in another thread."""
+    """This happens if a generator is collected in another thread."""
 
     def held_open() -> Generator[None, None, None]:
         with flipout.hold(model, seed=1):

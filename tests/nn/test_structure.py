@@ -1,4 +1,4 @@
-"""A model that is changed after its conversion: followed where that is clear, refused where it is not."""
+"""Changes of a converted model are followed if their meaning is clear, and refused if not."""
 
 import copy
 import gc
@@ -26,7 +26,7 @@ TOKENS = torch.arange(12).view(4, 3) % 7
 
 
 class Stack(nn.Module):
-    """Layers of one size, so that each can stand for the other."""
+    """Layers of one size, so that each can take the place of another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,12 +42,12 @@ def stack(distribution: Any = GAUSSIAN, **options: Any) -> Any:
 
 
 def converted_now(model: nn.Module, distribution: Any = GAUSSIAN, **options: Any) -> Any:
-    """The slow truth: the model as it is now, made plain and converted again."""
+    """Return the slow truth: the present model, frozen and converted again."""
     return flipout.perturb(flipout.freeze(copy.deepcopy(model)), distribution, **options)
 
 
 def check(model: Any, expected: Any, x: Tensor = X) -> None:
-    """Outputs under one seed, weights of every example, and one number read per forward pass."""
+    """Compare outputs under one seed and the weights of every example. A forward pass reads one random number."""
     for _ in range(2):
         with flipout.hold(model, seed=7), flipout.hold(expected, seed=7):
             torch.testing.assert_close(model(x), expected(x), rtol=0, atol=0)
@@ -94,14 +94,14 @@ old = pytest.mark.filterwarnings("ignore:.*(weight_norm|spectral_norm):FutureWar
 def test_computed_weights_are_refused_until_that_is_undone(kind, use):
     model = stack(LEARNED)
     model(X)
-    done, undone = COMPUTED[kind]
-    done(model.fc1)
+    compute, undo = COMPUTED[kind]
+    compute(model.fc1)
     biases = [model.fc1.bias, model.fc2.bias]
     with pytest.raises(errors.Unsupported, match=r"fc1 .*its weight is perturbed, but was .*not a Parameter\. \w+ it"):
         USES[use](model)
     assert all(not any("bias" in name for name in layer.flipout.distributions) for layer in (model.fc1, model.fc2))
     assert biases == [model.fc1.bias, model.fc2.bias]
-    undone(model.fc1)
+    undo(model.fc1)
     check(model, converted_now(model, LEARNED))
     assert type(model.fc1) is flipout.nn.Linear
 
@@ -117,7 +117,7 @@ def test_the_mean_of_a_computed_weight_is_still_the_plain_network(kind):
 
 
 @pytest.mark.parametrize("kind", ["prune", "weight_norm"])
-def test_inside_of_hold_too(kind):
+def test_computed_weights_are_refused_inside_hold(kind):
     model = stack()
     with flipout.hold(model, seed=1):
         model(X)
@@ -127,7 +127,7 @@ def test_inside_of_hold_too(kind):
                 use()
 
 
-def test_computed_weights_without_noise_are_nobodys_business():
+def test_computed_weights_without_noise_are_allowed():
     model = stack(where="fc1.weight")
     prune.l1_unstructured(model.fc1, "bias", 0.5)
     parametrizations.weight_norm(model.fc2)
@@ -139,7 +139,7 @@ def test_computed_weights_without_noise_are_nobodys_business():
     assert model.fc1.bias.eq(0).sum() == 2
 
 
-def test_layers_by_hand():
+def test_computed_weights_of_layers_made_by_hand_are_refused():
     layer = flipout.nn.Linear(4, 3, distribution=GAUSSIAN)
     prune.l1_unstructured(layer, "weight", 0.5)
     with pytest.raises(errors.Unsupported, match=r"pruned.*prune\.remove\(layer, 'weight'\)"):
@@ -155,7 +155,7 @@ def _untie(model: Any) -> None:
 
 
 @pytest.mark.parametrize("padding", [None, 2])
-def test_untied_weights_have_a_noise_each(padding):
+def test_untied_weights_have_separate_noise(padding):
     plain = TiedLM()
     plain.embedding.padding_idx = padding
     model = flipout.perturb(plain, GAUSSIAN, where="*.weight")
@@ -261,7 +261,7 @@ def _replace_parameter(model: Any) -> None:
 
 
 def _replace_after_deletion(model: Any) -> None:
-    """Memory of the old layer may be taken by the new one."""
+    """The new layer may get the memory address of the old one."""
     copied = copy.deepcopy(model[2])
     model[2] = None
     gc.collect()
@@ -288,7 +288,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("called", [False, True])
 @pytest.mark.parametrize("change", range(len(CHANGES)))
-def test_layers_put_in_replaced_or_taken_out(change, called):
+def test_layers_added_replaced_or_removed(change, called):
     torch.manual_seed(3)
     model = flipout.perturb(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)), GAUSSIAN)
     if called:
@@ -299,7 +299,7 @@ def test_layers_put_in_replaced_or_taken_out(change, called):
     assert labels == {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
 
 
-def test_a_plain_layer_put_in_is_plain():
+def test_an_added_plain_layer_stays_plain():
     model = stack()
     model(X)
     model.fc2 = nn.Linear(4, 4)
@@ -326,7 +326,7 @@ def test_a_layer_of_two_models_sees_the_draw_of_the_one_that_runs():
         check(model, converted_now(model))
 
 
-def test_what_is_put_into_a_time_major_transformer_has_its_examples():
+def test_a_layer_added_to_a_time_major_transformer_has_its_batch_dim():
     model = flipout.perturb(encoder(batch_first=False), GAUSSIAN)
     model(torch.randn(5, 3, 8))
     model.layers[0].linear1 = flipout.nn.Linear(8, 16, distribution=GAUSSIAN)
@@ -336,7 +336,7 @@ def test_what_is_put_into_a_time_major_transformer_has_its_examples():
 def test_another_shape_needs_another_spread():
     model = stack(LEARNED)
     model.fc1.weight, model.fc1.in_features = nn.Parameter(torch.ones(4, 5)), 5
-    with pytest.raises(errors.Unsupported, match=r"weight has shape \(4, 5\) now, but its weight_rho is of shape"):
+    with pytest.raises(errors.Unsupported, match=r"weight now has shape \(4, 5\), but its weight_rho has shape"):
         model(torch.ones(2, 5))
     model = stack()
     model.fc1.weight, model.fc1.in_features = nn.Parameter(torch.ones(4, 5)), 5
@@ -356,7 +356,7 @@ def test_a_context_keeps_to_the_layers_it_was_opened_on(context, training):
         with context(model), flipout.sampling(model):
             model(X)
             change(model)
-            with pytest.raises(errors.Unsupported, match=r"fc2: put in, tied or untied inside of `hold`"):
+            with pytest.raises(errors.Unsupported, match=r"fc2: added, tied or untied inside `hold`"):
                 model(X)
         check(model, converted_now(model))
 
@@ -393,8 +393,8 @@ def test_copies_of_a_changed_model(how):
         check(other, converted_now(other))
 
 
-def test_a_copied_root_inside_of_a_root():
-    """The copy of an outer root is known as such, before it ever runs."""
+def test_a_copied_root_inside_a_root():
+    """The copy of an outer root is recognised before it ever runs."""
     inner = flipout.perturb(nn.Sequential(nn.Linear(4, 4)), GAUSSIAN)
     outer: Any = flipout.perturb(nn.Sequential(inner, nn.Linear(4, 4)), GAUSSIAN)
     other = copy.deepcopy(outer)
@@ -415,7 +415,7 @@ def test_replicas_of_data_parallel_are_refused_as_such():
     check(model, converted_now(model))
 
 
-def test_a_deleted_model_is_gone_at_once():
+def test_a_deleted_model_frees_its_memory_at_once():
     model = stack()
     model(X)
     with flipout.hold(model):
@@ -429,7 +429,7 @@ def test_a_deleted_model_is_gone_at_once():
         gc.enable()
 
 
-def test_looking_takes_no_python_call_per_layer():
+def test_a_check_takes_no_python_call_per_layer():
     counts = []
     for depth in (2, 40):
         model: Any = flipout.perturb(nn.Sequential(*(nn.Linear(4, 4) for _ in range(depth))), GAUSSIAN)
@@ -451,7 +451,7 @@ def test_looking_takes_no_python_call_per_layer():
     assert counts[0] == counts[1] <= 4
 
 
-def test_compiled_models_are_looked_at_when_they_are_traced():
+def test_compiled_models_are_checked_when_they_are_traced():
     torch._dynamo.reset()
     model = stack()
     fast: Any = torch.compile(model, fullgraph=True, backend="eager")

@@ -1,4 +1,4 @@
-"""Converted transformers against the per-example loop."""
+"""Converted transformers equal a loop over examples."""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ def padding(rows: int, length: int) -> Tensor:
     return hidden
 
 
-class Around(nn.Module):
-    """The module is inside of the one that is converted: a root's own hooks would switch torch's fast path off."""
+class Wrapper(nn.Module):
+    """Wraps the transformer, so that it is not the root itself, whose hooks would switch torch's fast path off."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def test_encoder_layer(batch_first: bool, norm_first: bool, where: Any, draw: Dr
     module = nn.TransformerEncoderLayer(WIDTH, HEADS, **options(batch_first, norm_first))
     rows, dim = draw.rows * 3, 0 if batch_first else 1
     inputs = (sequence(batch_first, rows, 3), causal(3), padding(rows, 3))
-    check(Case(Around(module), inputs, (dim, None, 0), (dim,), where=where), draw, offset)
+    check(Case(Wrapper(module), inputs, (dim, None, 0), (dim,), where=where), draw, offset)
 
 
 @settings(max_examples=20)
@@ -70,7 +70,7 @@ def test_decoder_layer(batch_first: bool, norm_first: bool, where: Any, draw: Dr
         return f(x, memory, tgt_mask=causal(3), memory_key_padding_mask=hidden)
 
     inputs = (sequence(batch_first, rows, 3), sequence(batch_first, rows, 2), padding(rows, 2))
-    check(Case(Around(module), inputs, (dim, dim, 0), (dim,), call, where), draw, offset)
+    check(Case(Wrapper(module), inputs, (dim, dim, 0), (dim,), call, where), draw, offset)
 
 
 @settings(max_examples=10)
@@ -82,11 +82,11 @@ def test_whole_transformer(batch_first: bool, norm_first: bool, where: Any, draw
     module = nn.Transformer(WIDTH, HEADS, num_decoder_layers=2, custom_encoder=encoder, **shared)
     rows, dim = draw.rows * 2, 0 if batch_first else 1
     inputs = (sequence(batch_first, rows, 2), sequence(batch_first, rows, 3))
-    check(Case(Around(module), inputs, (dim, dim), (dim,), where=where), draw, offset)
+    check(Case(Wrapper(module), inputs, (dim, dim), (dim,), where=where), draw, offset)
 
 
 def blocks(batch_first: bool, norm_first: bool) -> dict[str, tuple[nn.Module, int]]:
-    """Torch's transformers, and how many sequences each takes."""
+    """Return torch's transformers, and how many sequences each takes."""
     how = options(batch_first, norm_first)
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, **how)
     stack = nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
@@ -104,17 +104,17 @@ def blocks(batch_first: bool, norm_first: bool) -> dict[str, tuple[nn.Module, in
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("name", blocks(True, True))
 def test_a_sequence_without_a_batch_is_one_example(name: str, batch_first: bool, where: Any) -> None:
-    """As torch's own takes it, with the weights of one example at every position; and as a batch of one."""
+    """All positions see the weights of one example, and the output equals a batch of one."""
     for offset, norm_first in enumerate((False, True)):
         module, count = blocks(batch_first, norm_first)[name]
         inputs = (tensor(3, WIDTH), tensor(2, WIDTH))[:count]
-        case = Case(Around(module), inputs, (None,) * count, where=where)
+        case = Case(Wrapper(module), inputs, (None,) * count, where=where)
         check(case, Draws(first=5), offset)
-        model = flipout.perturb(Around(module).double(), flipout.Gaussian(0.3), where=where)
+        model = flipout.perturb(Wrapper(module).double(), flipout.Gaussian(0.3), where=where)
         dim = 0 if batch_first else 1
         with flipout.hold(model, seed=1):
-            alone = model(*inputs)
-            equal([alone], [model(*(x.unsqueeze(dim) for x in inputs)).squeeze(dim)])
+            single = model(*inputs)
+            equal([single], [model(*(x.unsqueeze(dim) for x in inputs)).squeeze(dim)])
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -122,7 +122,7 @@ def test_masks_of_a_sequence_without_a_batch(batch_first: bool) -> None:
     module = nn.TransformerEncoderLayer(WIDTH, HEADS, **options(batch_first, False))
     hidden = torch.tensor([False, False, True])
     inputs = (tensor(3, WIDTH), causal(3), hidden)
-    check(Case(Around(module), inputs, (None, None, None), where="*"), Draws(first=5), 1)
+    check(Case(Wrapper(module), inputs, (None, None, None), where="*"), Draws(first=5), 1)
 
 
 class LanguageModel(nn.Module):
@@ -151,7 +151,7 @@ def test_language_model(batch_first: bool, offset: int) -> None:
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
 def test_the_fast_path_keeps_the_noise(scheme: SchemeName) -> None:
-    """In eval mode without gradients torch's transformers would read the means instead of calling the layers."""
+    """In eval mode without gradients, torch's transformers would read the means instead of calling the layers."""
     module = nn.TransformerEncoderLayer(WIDTH, HEADS, **options(True, False)).double().eval()
     case = Case(module, (tensor(3, 2, WIDTH),))
     model = nn.TransformerEncoderLayer(WIDTH, HEADS, **options(True, False)).double().eval()

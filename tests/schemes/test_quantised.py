@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import InvalidArgument, Unsupported
-from flipout.nn.contexts import held_pass
+from flipout.nn.held_weights import held_pass
 from flipout.nn.parameters import Perturbations
 from flipout.schemes import SchemeName
 from tests.poison import poisoned

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.errors import NoPopulation
-from flipout.nn.contexts import weighted_sums
+from flipout.nn.held_weights import weighted_sums
 from flipout.perturbation import Perturbation
 from flipout.schemes import SchemeName, independent, low_rank, sums
 from tests.networks import TiedLM, convnet, encoder

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..._arguments import whole_number as whole_number
 from ..._extras import import_extra as import_extra
 from ...errors import InvalidArgument, InvalidInput
-from ...nn.contexts import in_eval
+from ...nn.eval_mode import in_eval
 from .._population import Population
 from .._seeds import seed_of
 from ._environments import SeparateEnvironments, check_environments

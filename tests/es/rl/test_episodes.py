@@ -15,7 +15,7 @@ import flipout
 from flipout import errors, es
 from flipout.es import rl
 from flipout.es._seeds import seed_of
-from flipout.nn.contexts import in_eval
+from flipout.nn.eval_mode import in_eval
 from tests.es.toys import strategy
 from tests.oracles import weights_of_each
 

@@ -14,7 +14,7 @@ from flipout.experiments.language.models import Dropout, RegularizedModel, Shape
 from flipout.experiments.language.rows import CHARACTERS, LARGE, WORDS, Row
 from flipout.experiments.language.work import LanguageConfig
 from flipout.experiments.registry import EXPERIMENTS
-from flipout.nn.contexts import perturbed_layers
+from flipout.nn.models import perturbed_layers
 
 SMALL = Shape(embedding=6, hidden=6, layers=2)
 EVERY = [*((row, Shape(0, 5, 1)) for row in CHARACTERS), *((row, SMALL) for row in (*WORDS, *LARGE))]

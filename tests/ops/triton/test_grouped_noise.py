@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.backend import Backend, chosen, using
-from flipout.nn.contexts import hold, weighted_sums
+from flipout.nn.contexts import hold
+from flipout.nn.held_weights import weighted_sums
 from tests.ops.triton.kernels import DEVICE, MARKS
 from tests.ops.triton.populations import assert_forward, assert_within_twice
 

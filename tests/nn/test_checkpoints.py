@@ -1,4 +1,4 @@
-"""Checkpoints: what is recomputed sees the draw of its forward pass, whoever checkpoints and whenever backward runs."""
+"""A recomputation sees the draw of its forward pass, with torch's checkpoints and ours, whenever backward runs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.nn import root as roots
+from flipout.nn import history
 from flipout.schemes import SchemeName
 from tests.networks import Blocks, gradients
 
-# torch's reentrant checkpoint says so of every one that is nested in another.
+# torch's reentrant checkpoint gives this warning for every checkpoint inside another.
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
 DISTRIBUTION = flipout.MeanField(std=0.3)
 X = torch.linspace(-1, 1, 12).view(3, 4)
@@ -71,18 +71,21 @@ def inputs() -> Tensor:
 
 
 def compare(run: Callable[[Any, Callable], Tensor | None], wrap: Callable, **options) -> None:
-    """`run(model, around)` makes a loss (or calls backward itself); gradients and generator equal the unchecked."""
-    made = []
+    """Compare gradients and generator with those of a run without checkpoints.
+
+    `run(model, around)` returns a loss, or calls backward itself.
+    """
+    results = []
     for inside, around in ((plain, plain), (wrap, plain), (plain, wrap), (wrap, wrap)):
         model = build(inside, **options)
         torch.manual_seed(2)
         loss = run(model, around)
         if loss is not None:
             loss.backward()
-        made.append((gradients(model), torch.get_rng_state()))
-    for got, state in made[1:]:
-        torch.testing.assert_close(got, made[0][0])
-        assert torch.equal(state, made[0][1])
+        results.append((gradients(model), torch.get_rng_state()))
+    for got, state in results[1:]:
+        torch.testing.assert_close(got, results[0][0])
+        assert torch.equal(state, results[0][1])
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
@@ -116,7 +119,7 @@ def test_backward_after_sampling_has_ended(wrap):
 @pytest.mark.parametrize("context", [lambda m: flipout.hold(m, seed=3), flipout.sampling])
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("wrap", CHECKPOINTS)
-def test_backward_inside_a_context_of_its_own(wrap, mode, context):
+def test_backward_inside_another_context(wrap, mode, context):
     def run(model, around):
         getattr(model, mode)()
         loss = around(model, inputs()).square().sum()
@@ -148,14 +151,14 @@ def test_a_hold_on_a_part_of_the_model(wrap):
 
 
 @pytest.mark.parametrize("wrap", CHECKPOINTS)
-def test_contexts_inside_of_what_is_checkpointed(wrap):
-    def twice(model: nn.Module, x: Tensor) -> Tensor:
+def test_contexts_inside_a_checkpoint(wrap):
+    def product(model: nn.Module, x: Tensor) -> Tensor:
         with flipout.hold(model):
             y = model(x)
         with flipout.hold(model):
             return y * model(x)
 
-    compare(lambda model, around: around(lambda x: twice(model, x), inputs()).sum(), wrap)
+    compare(lambda model, around: around(lambda x: product(model, x), inputs()).sum(), wrap)
 
 
 @pytest.mark.parametrize("wrap", CHECKPOINTS)
@@ -177,7 +180,7 @@ def test_backward_passes_in_another_order(wrap):
 
 
 @pytest.mark.parametrize("wrap", CHECKPOINTS)
-def test_layers_called_inside_and_outside_of_their_root(wrap):
+def test_layers_called_inside_and_outside_their_root(wrap):
     def run(model, around):
         y = around(model.first, inputs()) + around(model, inputs())
         return (y * around(model.first, inputs())).sum()
@@ -205,13 +208,13 @@ def test_checkpoints_inside_checkpoints(outer, inner):
         model.forward = lambda x: outer(halves, model.first(x)) if model.wrap is not plain else halves(model.first(x))
         return (model(inputs()) * model(inputs())).sum()
 
-    made = []
+    results = []
     for wrap in (plain, inner):
         model = build(wrap)
         torch.manual_seed(2)
         run(model, plain).backward()
-        made.append(gradients(model))
-    torch.testing.assert_close(made[0], made[1])
+        results.append(gradients(model))
+    torch.testing.assert_close(results[0], results[1])
 
 
 @dataclass
@@ -220,8 +223,8 @@ class Output:
 
 
 @pytest.mark.parametrize("wrap", CHECKPOINTS)
-def test_outputs_of_any_kind_and_losses_kept_aside(wrap):
-    made = []
+def test_outputs_of_any_kind_and_losses_stored_elsewhere(wrap):
+    results = []
     for inside in (plain, wrap):
         model = build(inside)
         inner, aside = model.forward, []
@@ -230,13 +233,13 @@ def test_outputs_of_any_kind_and_losses_kept_aside(wrap):
         for _ in range(2):
             model(inputs())
         (aside[0] * aside[1]).sum().backward()
-        made.append(gradients(model))
-    torch.testing.assert_close(made[0], made[1])
+        results.append(gradients(model))
+    torch.testing.assert_close(results[0], results[1])
 
 
 @pytest.mark.parametrize("wrap", CHECKPOINTS)
 def test_layers_made_by_hand(wrap):
-    made = []
+    results = []
     for inside in (plain, wrap):
         torch.manual_seed(1)
         layers = [flipout.nn.Linear(4, 4, distribution=DISTRIBUTION) for _ in range(2)]
@@ -245,13 +248,13 @@ def test_layers_made_by_hand(wrap):
             with context:
                 loss = inside(model, inputs()).sum() * inside(layers[0], inputs()).sum()
             loss.backward()
-        made.append(gradients(model))
-    torch.testing.assert_close(made[0], made[1])
+        results.append(gradients(model))
+    torch.testing.assert_close(results[0], results[1])
 
 
 @pytest.mark.parametrize("wrap", TORCHS)
 def test_a_draw_that_was_forgotten_is_refused(wrap, monkeypatch):
-    monkeypatch.setattr(roots, "_KEPT", 2)
+    monkeypatch.setattr(history, "_CAPACITY", 2)
     model = build(wrap)
     losses = [model(inputs()).sum() for _ in range(3)]
     losses[2].backward()
@@ -266,9 +269,9 @@ def test_nothing_is_remembered_without_gradients():
     model = build(plain)
     with torch.no_grad():
         model(inputs())
-    assert not model.first.flipout.roots[0][0].spans
+    assert not model.first.flipout.roots[0][0].history.spans
     model(inputs())
-    assert len(model.first.flipout.roots[0][0].spans) == 1
+    assert len(model.first.flipout.roots[0][0].history.spans) == 1
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])

@@ -1,4 +1,4 @@
-"""The usual call, remembered: what it computes is what the long way computes, and whatever is unusual takes that."""
+"""A remembered call computes what the long way computes, and every unusual call takes the long way."""
 
 import copy
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 import flipout
-from flipout.nn.quick import Quick
+from flipout.nn.remembered_call import RememberedCall
 from flipout.schemes import SchemeName
 from tests.networks import gradients
 
@@ -30,18 +30,18 @@ SCHEMES = ["flipout", "shared", flipout.Flipout(group=8), flipout.Flipout(group=
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
 
 
-def quick_of(model: Any) -> list[Quick | None]:
-    return [layer.flipout.quick for layer in model.modules() if isinstance(layer, flipout.nn.Perturbed)]
+def remembered_calls(model: Any) -> list[RememberedCall | None]:
+    return [layer.flipout.remembered for layer in model.modules() if isinstance(layer, flipout.nn.Perturbed)]
 
 
 def forget(model: nn.Module) -> None:
     for layer in model.modules():
         if isinstance(layer, flipout.nn.Perturbed):
-            layer.flipout.quick = None
+            layer.flipout.remembered = None
 
 
 def step(model: nn.Module, x: Tensor) -> list[Tensor]:
-    """Output and all gradients, of one draw."""
+    """Return the output and all gradients of one draw."""
     model.zero_grad()
     leaf = x.clone().requires_grad_()
     torch.manual_seed(3)
@@ -61,10 +61,10 @@ def test_it_computes_what_the_long_way_does(layer: str, noise: str, scheme: Any,
         scheme = flipout.LocalReparam(per_position=True)
     model = flipout.perturb(nn.Sequential(make(), nn.Tanh()).to(dtype), NOISES[noise], scheme=scheme)
     x = torch.randn(shape, dtype=dtype)
-    long = step(model, x)
-    served = scheme in ("flipout", "shared", flipout.Flipout(group=8))
-    assert all((quick is not None) == served for quick in quick_of(model))
-    torch.testing.assert_close(step(model, x), long, rtol=0, atol=0)
+    expected = step(model, x)  # the long way
+    is_remembered = scheme in ("flipout", "shared", flipout.Flipout(group=8))
+    assert all((call is not None) == is_remembered for call in remembered_calls(model))
+    torch.testing.assert_close(step(model, x), expected, rtol=0, atol=0)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def model() -> nn.Sequential:
     torch.manual_seed(0)
     model = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), flipout.MeanField(std=0.3))
     step(model, X)
-    assert all(quick is not None for quick in quick_of(model))
+    assert all(call is not None for call in remembered_calls(model))
     return model
 
 
@@ -106,21 +106,21 @@ CHANGES = {
 def test_what_changed_is_seen(model: nn.Sequential, name: str) -> None:
     change, x = CHANGES[name]
     change(model)
-    made = step(model, x)
+    changed = step(model, x)
     forget(model)
-    torch.testing.assert_close(step(model, x), made, rtol=0, atol=0)
+    torch.testing.assert_close(step(model, x), changed, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("context", [flipout.hold, flipout.sampling, lambda m: flipout.using(m, scheme="shared")])
 def test_contexts_take_the_long_way(model: nn.Sequential, context: Callable[[nn.Module], Any]) -> None:
     other = copy.deepcopy(model)
     forget(other)
-    made = []
+    results = []
     for each in (model, other):
         torch.manual_seed(5)
         with context(each):
-            made.append(step(each, X))
-    torch.testing.assert_close(made[0], made[1], rtol=0, atol=0)
+            results.append(step(each, X))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
 def test_autocast_takes_the_long_way(model: nn.Sequential) -> None:
@@ -128,13 +128,13 @@ def test_autocast_takes_the_long_way(model: nn.Sequential) -> None:
         assert model(X).dtype == torch.bfloat16
 
 
-def test_another_number_of_examples_is_refused_as_ever(model: nn.Sequential) -> None:
+def test_another_number_of_examples_is_refused_as_before(model: nn.Sequential) -> None:
     model.forward = lambda x: model[2](model[0](x)[:4])  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(flipout.errors.ExampleCount, match=r"2 \(Linear\)"):
         model(X)
 
 
-def test_wrong_inputs_are_refused_as_ever(model: nn.Sequential) -> None:
+def test_wrong_inputs_are_refused_as_before(model: nn.Sequential) -> None:
     with pytest.raises(flipout.errors.InvalidInput, match="in_features=4"):
         model(torch.randn(6, 5))
     with pytest.raises(flipout.errors.InvalidInput, match="expected a tensor"):
@@ -143,18 +143,18 @@ def test_wrong_inputs_are_refused_as_ever(model: nn.Sequential) -> None:
 
 def test_a_layer_called_twice_has_one_draw(model: nn.Sequential) -> None:
     model.forward = lambda x: (model[0](x), model[0](x))  # pyright: ignore[reportAttributeAccessIssue]
-    one, two = model(X)
-    assert torch.equal(one, two)
-    assert not torch.equal(one, model(X)[0])
+    first, second = model(X)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, model(X)[0])
 
 
 @pytest.mark.parametrize("scheme", ["flipout", "shared"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_both_ways_keep_the_same_tensors_in_the_same_order(layer: str, scheme: SchemeName) -> None:
-    """A checkpoint computes forward in the one way and again in the other, and pairs what they keep by position."""
+def test_both_ways_save_the_same_tensors_in_the_same_order(layer: str, scheme: SchemeName) -> None:
+    """A checkpoint runs forward one way, recomputes the other way, and pairs the saved tensors by position."""
     make, shape = LAYERS[layer]
     model = flipout.perturb(nn.Sequential(make(), nn.Tanh()), flipout.MeanField(std=0.3), scheme=scheme)
-    x, kept = torch.randn(shape, requires_grad=True), []
+    x, runs = torch.randn(shape, requires_grad=True), []
     for _ in range(2):
         saved: list[Tensor] = []
         torch.manual_seed(3)
@@ -162,9 +162,9 @@ def test_both_ways_keep_the_same_tensors_in_the_same_order(layer: str, scheme: S
             lambda t, to=saved: to.append(t.detach().clone()) or t, lambda t: t
         ):
             model(x)
-        kept.append(saved)
-    assert all(quick is not None for quick in quick_of(model))
-    torch.testing.assert_close(kept[1], kept[0], rtol=0, atol=0)
+        runs.append(saved)
+    assert all(call is not None for call in remembered_calls(model))
+    torch.testing.assert_close(runs[1], runs[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -180,7 +180,7 @@ def test_checkpoints_of_the_usual_call(checkpoint: Callable[..., Tensor], noise:
 
 
 def test_tied_kernels_with_other_groups() -> None:
-    """They need signs of different numbers of channels."""
+    """The two kernels need signs over different numbers of channels."""
 
     class Net(nn.Module):
         def __init__(self, *, wide_first: bool) -> None:
@@ -199,17 +199,17 @@ def test_tied_kernels_with_other_groups() -> None:
         seed = int(torch.randint(2**63 - 1, ()))
         model(x)
         torch.manual_seed(1)
-        made = model(x)
+        drawn = model(x)
         with flipout.hold(model, seed=seed):
-            torch.testing.assert_close(model(x), made, rtol=0, atol=1e-13)
+            torch.testing.assert_close(model(x), drawn, rtol=0, atol=1e-13)
             a, b = (flipout.example_weights(model.layers[name])["weight"] for name in "ab")
         for n in range(3):
             y = nn.functional.conv2d(x[n : n + 1], b[n], model.layers["b"].bias, padding=1)  # pyright: ignore
             y = nn.functional.conv2d(y, a[n], model.layers["a"].bias, padding=1, groups=4)  # pyright: ignore
-            torch.testing.assert_close(made[n : n + 1], y, rtol=0, atol=1e-12)
+            torch.testing.assert_close(drawn[n : n + 1], y, rtol=0, atol=1e-12)
 
 
-def test_data_of_another_shape_is_followed() -> None:
+def test_a_weight_whose_data_gets_another_shape_is_followed() -> None:
     model: Any = flipout.perturb(nn.Sequential(nn.Linear(6, 1, bias=False)), flipout.Gaussian(0.3))
     x = torch.randn(4, 6)
     for _ in range(2):
@@ -233,23 +233,23 @@ def test_options_of_a_convolution_that_change_are_seen(change: dict[str, Any]) -
         model(x)
     for option, value in change.items():
         setattr(model[0], option, value)
-    made = step(model, x)
+    changed = step(model, x)
     forget(model)
-    torch.testing.assert_close(step(model, x), made, rtol=0, atol=0)
+    torch.testing.assert_close(step(model, x), changed, rtol=0, atol=0)
 
 
-def test_a_bias_of_another_dtype_is_cast_as_ever(model: nn.Sequential) -> None:
+def test_a_bias_of_another_dtype_is_cast_as_before(model: nn.Sequential) -> None:
     model[0].bias.data = model[0].bias.data.double()  # pyright: ignore
     assert torch.equal(*(step(model, X)[0] for _ in range(2)))
 
 
-def test_parameters_that_are_there_only_while_their_layer_runs() -> None:
-    """As where a model is sharded, and each layer's part is gathered for its call."""
+def test_parameters_that_exist_only_while_their_layer_runs() -> None:
+    """In a sharded model, the Parameters of a layer are gathered for its call."""
     model: Any = flipout.perturb(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), flipout.Gaussian(0.3))
     for layer in (model[0], model[2]):
         full = layer.weight.data.clone()
-        layer.register_forward_pre_hook(lambda own, _, full=full: setattr(own.weight, "data", full))
-        layer.register_forward_hook(lambda own, *_: setattr(own.weight, "data", torch.empty(0)))
+        layer.register_forward_pre_hook(lambda module, _, full=full: setattr(module.weight, "data", full))
+        layer.register_forward_hook(lambda module, *_: setattr(module.weight, "data", torch.empty(0)))
         layer.weight.data = torch.empty(0)
     with torch.no_grad():
         outputs = [model(torch.ones(2, 6)) for _ in range(3)]
@@ -267,13 +267,13 @@ def test_a_part_that_is_frozen_and_perturbed_again_shares_the_draw() -> None:
     torch.manual_seed(0)
     seed = int(torch.randint(2**63 - 1, ()))
     torch.manual_seed(0)
-    made = model(x)
+    drawn = model(x)
     with flipout.hold(model, seed=seed):
-        assert torch.equal(model(x), made)
+        assert torch.equal(model(x), drawn)
 
 
-def test_draws_that_are_remembered_keep_little() -> None:
-    """A checkpoint may come back for any of the last 1024 draws; each could keep as much as the whole model."""
+def test_remembered_draws_take_little_memory() -> None:
+    """A checkpoint may ask for any of the last 1024 draws, and each could take as much memory as the model."""
     parts = [nn.Linear(64, 64) for _ in range(4)]
     model: Any = flipout.perturb(nn.Sequential(nn.Sequential(*parts), nn.Linear(64, 1)), flipout.Gaussian(0.1))
     x = torch.randn(8, 64)
@@ -281,7 +281,7 @@ def test_draws_that_are_remembered_keep_little() -> None:
         with flipout.hold(model[0], seed=seed):
             model[0](x)
     model(x)
-    spans = model[1].flipout.roots[0][0].spans
+    spans = model[1].flipout.roots[0][0].history.spans
     assert len(spans) >= 6
     for span in spans:
         assert not span.session.drawn
@@ -293,10 +293,10 @@ def test_draws_that_are_remembered_keep_little() -> None:
 def test_a_layer_by_hand_makes_its_noise_at_once_too(scheme: SchemeName) -> None:
     layer = flipout.nn.Linear(5, 4, distribution=flipout.MeanField(std=0.3), scheme=scheme)
     x = torch.randn(6, 5)
-    made = step(layer, x)
-    assert layer.flipout.alone is not None
+    y = step(layer, x)[0]
+    assert layer.flipout.own_roster is not None
     torch.manual_seed(3)
     with flipout.hold(layer, seed=int(torch.randint(2**63 - 1, ()))):
-        torch.testing.assert_close(layer(x), made[0], rtol=0, atol=0)
+        torch.testing.assert_close(layer(x), y, rtol=0, atol=0)
         weight = flipout.example_weights(layer)["weight"]
-    torch.testing.assert_close(made[0], torch.einsum("noi,ni->no", weight, x) + layer.bias)
+    torch.testing.assert_close(y, torch.einsum("noi,ni->no", weight, x) + layer.bias)

@@ -1,0 +1,55 @@
+"""Questions about all perturbed layers of a model."""
+
+from collections.abc import Iterable
+from operator import attrgetter
+
+from torch import nn
+
+from ..errors import NotPerturbed, WeightReused
+from ..schemes import LocalReparam, Scheme
+from .base import Perturbed
+from .checks import check_module
+from .plan import Keys, parameter_key
+from .structure import follow_all
+
+
+def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distribution)") -> dict[str, Perturbed]:
+    """Return name → perturbed layer, after a check for changes of the model.
+
+    Raises:
+        NotPerturbed: There is none. The message names the `fix`.
+    """
+    check_module(model)
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, Perturbed)}
+    if not layers:
+        raise NotPerturbed(f"{type(model).__name__} has no perturbed layers. Convert it first: {fix}.")
+    follow_all(model, layers.values())
+    return layers
+
+
+def parameter_names(model: nn.Module) -> dict[int, str]:
+    """Return id of a Parameter → its first name."""
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
+def layer_keys(first_names: dict[int, str], layer: Perturbed) -> Keys:
+    """Return the keys of a layer's Parameters in a model where they have these first names."""
+    return {name: parameter_key(first_names[id(attrgetter(name)(layer))]) for name in layer.flipout.distributions}
+
+
+def refuse_reuse(layers: Iterable[tuple[str, nn.Module, Iterable[str], Scheme]]) -> None:
+    """Refuse local reparameterisation of a Parameter that several layers use.
+
+    Args:
+        layers: For each layer its label, the layer, the names of its perturbed Parameters, and its scheme.
+    """
+    users: dict[int, tuple[str, bool]] = {}
+    for label, layer, parameters, scheme in layers:
+        for name in parameters:
+            key, full_name, is_local = id(attrgetter(name)(layer)), f"{label}.{name}", isinstance(scheme, LocalReparam)
+            if key in users and (is_local or users[key][1]):
+                raise WeightReused(
+                    f"{users[key][0]} and {full_name} are one Parameter: local reparameterisation would sample it in "
+                    "each layer separately, which is never one weight per example. Use scheme='flipout'."
+                )
+            users[key] = full_name, is_local
