@@ -26,6 +26,7 @@ PACKAGES = [
     "flipout.es",
     "flipout.es.rl",
     "flipout.nn",
+    "flipout.ops",
     "flipout.regularizers",
     "flipout.variance",
 ]

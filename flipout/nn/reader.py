@@ -10,7 +10,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 # Modules that read a Parameter on behalf of the library, or to move it about: they want the Parameter itself.
 _INSIDERS = ("flipout", "accelerate", "torch.distributed")
-_PASSED = ("flipout.nn.audit", "flipout.nn.tape")  # they run code of others
+_PASSED = ("flipout.nn.audit", "flipout.nn.checkpoints")  # they run code of others
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # pyright: ignore[reportFunctionMemberAccess]
 _CALL = nn.Module._call_impl.__code__
 

@@ -60,15 +60,15 @@ class Op(ABC):
         """Return the gradients of x and of the weight, each None if not needed, by differentiable operations.
 
         Args:
-            grad: The gradient of the output.
-            x: The input.
+            grad: The gradient of the output, (N, …).
+            x: The input, (N, …).
             weight: The weight.
             needs: Whether the gradients of x and of the weight are needed.
         """
 
     @abstractmethod
     def bias_gradient(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the bias, given the gradient of the output."""
+        """Return the gradient of the bias from the gradient of the output, (N, …)."""
 
     @abstractmethod
     def batched(self, count: int) -> Self:
@@ -87,7 +87,7 @@ class Op(ABC):
 
     @abstractmethod
     def positions(self, x: Tensor, y: Tensor) -> int:
-        """Return how often a row of x uses each weight to compute y: tokens or pixels, 1 for a plain matrix product."""
+        """Return how often a row of x (N, …) uses each weight: tokens or pixels, 1 for a plain matrix product."""
 
 
 def is_tracked() -> bool:

@@ -16,25 +16,27 @@ class Conv(Op):
     With `bases` stacked weights, the weights become groups of one convolution over folded channels.
     """
 
-    in_features: int
-    out_features: int
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-    transposed: bool = False
-    output_padding: tuple[int, ...] = ()
-    bases: int | None = None
+    in_features: int  # channels of the input
+    out_features: int  # channels of the output
+    stride: tuple[int, ...]  # one number for each spatial dimension, as for padding and dilation
+    padding: tuple[int, ...]  # zeros on both sides
+    dilation: tuple[int, ...]  # spacing of the kernel's elements
+    groups: int  # of channels
+    transposed: bool = False  # a transposed convolution, whose weight is (in, out, …)
+    output_padding: tuple[int, ...] = ()  # of a transposed convolution
+    bases: int | None = None  # number of stacked weights, None for one
 
     in_dim = out_dim = 1
     formed_from = None
 
     @property
     def s_dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The dimension of the weight that the input's channels run over."""
         return 0 if self.transposed else 1
 
     @property
     def r_dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The dimension of the weight that the output's channels run over."""
         return 1 if self.transposed else 0
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -75,7 +77,7 @@ class Conv(Op):
         return replace(self, bases=count)
 
     def factored(self, left: Tensor, right: Tensor) -> tuple[tuple[Op, Tensor], tuple[Op, Tensor]]:
-        """Return a pointwise convolution with `left` and one with the kernels `right`, which all groups share."""
+        """Return a pointwise convolution with `left` (count, d0, rank) and one with the kernels `right`, for all groups."""
         (count, _, rank), ones = left.shape, (1,) * len(self.stride)
         inner = self.groups * rank
         kernels = right.unsqueeze(1).expand(-1, self.groups, *right.shape[1:]).flatten(1, 2)

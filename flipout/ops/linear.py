@@ -14,9 +14,9 @@ from .base import Gradients, Op
 class Linear(Op):
     """A matrix product over the last dimension, with one weight or with `bases` stacked weights."""
 
-    in_features: int
-    out_features: int
-    bases: int | None = None
+    in_features: int  # size of the input's last dimension
+    out_features: int  # size of the output's last dimension
+    bases: int | None = None  # number of stacked weights, None for one
 
     in_dim = out_dim = -1
     s_dim, r_dim = 1, 0
