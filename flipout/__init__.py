@@ -20,7 +20,7 @@ from .nn.held_weights import example_weights
 from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
 from .where import register
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Captured",

@@ -77,7 +77,7 @@ class Conv(Op):
         return replace(self, bases=count)
 
     def factored(self, left: Tensor, right: Tensor) -> tuple[tuple[Op, Tensor], tuple[Op, Tensor]]:
-        """Return a pointwise convolution with `left` (count, d0, rank) and one with the kernels `right`, for all groups."""
+        """Return a pointwise convolution by `left` (count, d0, rank) and one by the kernels `right`, for all groups."""
         (count, _, rank), ones = left.shape, (1,) * len(self.stride)
         inner = self.groups * rank
         kernels = right.unsqueeze(1).expand(-1, self.groups, *right.shape[1:]).flatten(1, 2)
