@@ -87,12 +87,12 @@ def built() -> Iterator[tuple[str, nn.Module | str]]:
             )
 
 
-def outcome(make: nn.Module) -> tuple[str, str]:
-    """Return what became of a model, and more about it."""
+def outcome(make: nn.Module, **options: Any) -> tuple[str, str]:
+    """Return what became of a model that was converted with these options, and more about it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            difference = compare(Family(lambda: copy.deepcopy(make), tokens), gradients=False)
+            difference = compare(Family(lambda: copy.deepcopy(make), tokens, options=options), gradients=False)
         except errors.FlipoutError as error:
             said = re.sub(r"/\S*/site-packages/", "", str(error))
             return "refused", f"{type(error).__name__}: {said[:160]}"
@@ -111,10 +111,14 @@ def main(path: Path) -> None:
     torch.set_num_threads(1)
     with path.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["model", "outcome", "more", f"transformers {transformers.__version__}", flipout.__version__])
-        for name, made in built():
+        versions = f"transformers {transformers.__version__}", f"flipout {flipout.__version__}"
+        table.writerow(["model", "outcome", "more", "outcome with example_inputs", "more with them", *versions])
+        for name, model in built():
             with contextlib.redirect_stderr(io.StringIO()):
-                row = ("not built", made) if isinstance(made, str) else outcome(made)
+                if isinstance(model, str):
+                    row = ("not built", model) * 2
+                else:
+                    row = (*outcome(model), *outcome(model, example_inputs=tokens(3)))
             table.writerow([name, *(" ".join(cell.split()) for cell in row)])
             file.flush()
 
