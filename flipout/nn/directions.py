@@ -73,7 +73,7 @@ class Directions:
     def _made_at_once(self, name: str, rows: int) -> Weight | None:
         """Return a weight with the signs that were made at once for the whole draw, or None if there are none."""
         made, key = self.noise.at_once, self.noise.keys[name]
-        if made is None:
+        if made is None or made.bases > 1:
             return None
         r, s = made.signs.get((key, 0)), made.signs.get((key, 1))
         if r is None or s is None or len(r) != rows or (r.shape[1], s.shape[1]) != getattr(self.layer, name).shape:

@@ -162,7 +162,8 @@ class Root:
         is_held = any(span.session is not None and any(root is self for root in span.roots) for span in open_spans())
         if module.training and not is_held and not self.running.in_backward:
             return True
-        if not torch.compiler.is_compiling() and self.roster is not None:  # compiled code would guard on the roster
+        # Compiled code would guard on the roster. A recomputation is not under the contexts that are open now.
+        if self.roster is not None and not self.running.in_backward and not torch.compiler.is_compiling():
             sessions = (span.session for span in open_spans() if span.session is not None)
             if any(session.roster is self.roster for session in sessions):
                 return False  # all of its layers are held
