@@ -67,6 +67,14 @@ def test_tokens_that_are_folded_into_the_batch_are_refused() -> None:
     assert compare(family("OPT", scheme="shared")) < EXACT
 
 
+@pytest.mark.parametrize("where", [None, "*fc?.weight", "*"])
+def test_a_batch_shows_how_tokens_are_folded(where: Any) -> None:
+    """OPT's feed-forward layers see 21 rows for 3 examples of 7 tokens."""
+    shown = {"example_inputs": tokens(3)}
+    options = {"scheme": {"*embed_positions*": "shared", "*": "flipout"}} if where == "*" else {}
+    assert compare(family("OPT", where=where, options=shown, **options)) < EXACT
+
+
 def test_experts_are_left_out_and_named() -> None:
     with pytest.warns(errors.LeftPlain) as caught:
         flipout.perturb(model("Mixtral"), flipout.Gaussian(0.1))
