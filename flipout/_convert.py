@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from ._by_glob import Schemes, checked_batch_dim, requested_dim
-from ._examples import find_examples
+from ._examples import Candidate, find_examples, tell_layers
 from ._left import warn_of_left
 from ._shards import refuse_shards
 from .distributions import Distribution, LearnedDistribution
@@ -52,10 +52,11 @@ def perturb(
             names, of which the first that matches counts: `{"*experts*": "shared", "*": "flipout"}`.
         where: The Parameters to perturb: a glob, several globs, or a predicate over Parameter names. By default the
             weight matrices and convolution kernels of known layers. Parameters of any other module can be named too.
-        batch_dim: The example's dimension where it is not 0, for all layers or by layer glob.
+        batch_dim: The example's dimension where it is not 0, for all layers or by layer glob. With `example_inputs`, a
+            number is the dimension in these inputs alone.
         example_inputs: A batch of two or more examples (a tensor, a tuple of arguments or a dict of keyword arguments)
             that shows where each layer's input has its examples. Windows, tokens and time steps that are folded into
-            the rows are then followed instead of refused. The model runs five times, plain and in eval mode.
+            the rows are then followed instead of refused. The model runs at most five times, plain and in eval mode.
         share_base: Under data parallelism, one base for all ranks instead of one for each. Unless given, what an
             earlier call gave stays.
         process_group: The ranks that split a batch. Unless given, what an earlier call gave stays.
@@ -91,6 +92,8 @@ def perturb(
     made_before = [(label, layer) for label, layer in model.named_modules() if isinstance(layer, Perturbed)]
     follow_all(model, [layer for _, layer in made_before])
     batch_dim = checked_batch_dim(model, batch_dim)
+    # A batch shows the layers' dimensions; a number then says only where the batch itself has its examples.
+    layer_dims = None if example_inputs is not None and isinstance(batch_dim, int) else batch_dim
     choices = [] if distribution is None else choose(model, where)
     first_names = parameter_names(model)
     scheme_for = Schemes("flipout" if scheme is None else scheme, first_names)
@@ -113,7 +116,7 @@ def perturb(
                 learned[id(parameter)] = companion_values(distributions[name], parameter)
                 _check_free_names(choice, name, learned[id(parameter)])
         check_scheme(choice.layer_type, chosen_scheme, distributions, choice.label or choice.layer_type.__name__)
-        dim = requested_dim(choice.layer_type, choice.label, batch_dim)
+        dim = requested_dim(choice.layer_type, choice.label, layer_dims)
         _check_agreement(choice, chosen_scheme, dim)
         plan = Plan(distributions, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
         plan.inherited_batch_dim, plan.takes_sequences = (
@@ -127,20 +130,26 @@ def perturb(
     by_hand = [
         (
             layer.flipout,
-            requested_dim(type(layer), label, batch_dim),
+            requested_dim(type(layer), label, layer_dims),
             transformer_batch_dim(model, label),
             takes_sequences(model, label),
         )
         for label, layer in made_before
         if not layer.flipout.is_rooted
     ]
+    shown = None
+    if example_inputs is not None:
+        candidates = {c.label: Candidate(c.layer, c.layer_type, plan.batch_dim) for c, plan in plans}
+        before_now = {label: Candidate(layer, type(layer), layer.flipout.batch_dim) for label, layer in made_before}
+        dim = batch_dim if isinstance(batch_dim, int) else 0
+        shown = find_examples(model, before_now | candidates, example_inputs, dim)
     for choice, plan in plans:
         _convert(choice, plan, learned)
     for plan, dim, follows, sequences in by_hand:
         plan.batch_dim, plan.inherited_batch_dim, plan.takes_sequences = dim, follows, sequences
     make_root(model, first_names, share_base, process_group)
-    if example_inputs is not None:
-        find_examples(model, perturbed_layers(model), example_inputs, batch_dim)
+    if shown is not None:
+        tell_layers(model, perturbed_layers(model), shown)
     if distribution is not None and where is None:
         warn_of_left(model)
     return model

@@ -79,12 +79,7 @@ def _(
     kind: str,
     noise_dtype: torch.dtype,
     dtype: torch.dtype,
-    softplus: bool,
-    is_seeded: bool,
-    key: int,
-    field: int,
-    base: int,
-    fold: int,
+    *_: Any,
 ) -> Tensor:
     return factor.new_empty((*start.shape, *shape), dtype=dtype)
 
@@ -112,18 +107,7 @@ def scaled_noise_gradient(
 
 @scaled_noise_gradient.register_fake
 def _(
-    grad: Tensor,
-    factor: Tensor,
-    start: Tensor,
-    shape: Sequence[int],
-    kind: str,
-    noise_dtype: torch.dtype,
-    softplus: bool,
-    is_seeded: bool,
-    key: int,
-    field: int,
-    base: int,
-    fold: int,
+    grad: Tensor, factor: Tensor, start: Tensor, shape: Sequence[int], kind: str, noise_dtype: torch.dtype, *_: Any
 ) -> Tensor:
     return factor.new_empty(factor.shape, dtype=noise_dtype)
 

@@ -113,10 +113,10 @@ class Pass:
             raise ExampleCount(
                 f"{layer}: the input has {examples} examples, but this draw has {self.examples} "
                 f"(fixed by {self.counted_by}). One draw serves one batch, and every perturbed layer must see the "
-                "same examples. If time, tokens or windows were folded into the batch dimension, keep them apart, "
-                "as (N, T, F). If the examples are not dimension 0, use perturb(…, batch_dim=…), or batch_first=… of "
-                "a recurrent or attention layer. For the next part of a batch under the same draw, use "
-                "hold(model, seed=…, first=…)."
+                "same examples. If time, tokens or windows were folded into the rows, show perturb a batch, "
+                "perturb(…, example_inputs=batch), or keep them apart, as (N, T, F). If the examples are not "
+                "dimension 0, use batch_dim=… of perturb (and of predict), or batch_first=… of a recurrent or "
+                "attention layer. For the next part of a batch under the same draw, use hold(model, seed=…, first=…)."
             )
         return examples
 

@@ -158,8 +158,11 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_batches_are_refused(case: str) -> None:
     inputs, options, message = REFUSED[case]
+    model = Folding()
     with pytest.raises(errors.FlipoutError, match=message):
-        flipout.perturb(Folding(), flipout.Gaussian(0.1), example_inputs=inputs, **options)
+        flipout.perturb(model, flipout.Gaussian(0.1), example_inputs=inputs, **options)
+    assert not any(isinstance(module, flipout.nn.Perturbed) for module in model.modules())
+    assert not model._forward_pre_hooks
 
 
 def test_a_folded_layer_called_alone_is_refused() -> None:
@@ -197,3 +200,25 @@ def test_rows_that_no_input_has_are_refused() -> None:
     with flipout.hold(followed):
         followed(x)
         assert len(flipout.example_weights(followed.fc)["weight"]) == 4
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_time_major_model(fold: bool) -> None:
+    """`batch_dim` then says where the batch itself has its examples, and each layer's layout is learned."""
+
+    class TimeMajor(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.head = nn.LSTM(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.lstm(x)[0]
+            return self.head(y.flatten(0, 1)).view(*y.shape[:2], 3) if fold else self.head(y[-1])
+
+    x = torch.randn(6, 4, 4)
+    model: Any = flipout.perturb(TimeMajor(), flipout.Gaussian(0.3), example_inputs=x, batch_dim=1)
+    with flipout.hold(model, seed=1):
+        model(torch.randn(6, 6, 4))  # as many steps as sequences
+        assert len(flipout.example_weights(model.head)["weight"]) == 6
+    with pytest.raises(errors.Unsupported, match=r"say so: perturb\(…, example_inputs=…, batch_dim=1\)"):
+        flipout.perturb(TimeMajor(), flipout.Gaussian(0.3), example_inputs=x)
