@@ -20,8 +20,8 @@ from ..schemes import SchemeName
 from ._elbo import ELBO
 from ._posterior import CONVERT
 
-_BASES_AT_ONCE = 2**26  # numbers of one layer's ΔŴ, over all bases of a pass
-_ROWS, _NUMBERS = 1024, 2**19  # a pass has 1024 rows, or more if its widest layer has at most 2¹⁹ numbers then
+_BASES_AT_ONCE = 2**26  # most numbers in one layer's ΔŴ, over all bases of a pass
+_ROWS, _NUMBERS = 1024, 2**19  # rows of a pass, or more as long as its widest layer has at most 2¹⁹ numbers
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Fold:
     def outputs(self, block: Block, start: int, stop: int) -> Iterator[Tensor]:
         """Yield outputs (samples, inputs, …) of the samples `start` to `stop`.
 
-        No pass has parts of two bases, unless a base is larger than a pass.
+        A pass that reaches the end of a base stops at the end of one, so a base is split only if a pass cannot hold it.
         """
         for sample, count in runs(start, stop - start, self.samples_at_once, self.group):
             yield self._pass(block, sample, count)
@@ -111,7 +111,7 @@ class Fold:
         """Return the outputs (count, inputs, …) of one pass through the model."""
         dim, rows = self.batch_dim, count * block.length
         parts = [torch.cat([part.narrow(dim, block.start, block.length)] * count, dim) for part in self.x]
-        # Examples are numbered sample by sample. A block that has not all inputs has one sample at a time.
+        # Examples are numbered sample by sample. A block with only some of the inputs has one sample at a time.
         if self.joint:
             session = self.draw_next(first=sample, rows=block.length, group=self.group)
         else:

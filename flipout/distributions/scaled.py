@@ -53,7 +53,7 @@ class ScaledNoise(NamedTuple):
 
         Args:
             grad: The gradient of ΔŴ.
-            start: Starting points of the noise, or seeds if there is an origin.
+            start: Starting points of the noise, or seeds if `origin` is set.
             source: The tensor whose softplus is the spread; None to differentiate with respect to the spread.
             size: The shape of the spread or the source.
             noise: The noise if it was kept; None to draw it again.
@@ -127,12 +127,12 @@ def is_spread_fused(source: Tensor | None, shape: torch.Size) -> bool:
 
 
 def sample(scaled: ScaledNoise, factor: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ΔŴ in `dtype` for each starting point, or for each seed if there is an origin.
+    """Return ΔŴ in `dtype` for each starting point, or for each seed if `scaled.origin` is set.
 
     Args:
-        scaled: How the factor is multiplied with noise.
+        scaled: The noise, and how it is multiplied by the factor.
         factor: The spread, or its source if `scaled.softplus`.
-        start: Starting points of the noise, or seeds.
+        start: Starting points of the noise, or seeds if `scaled.origin` is set.
         dtype: The dtype of ΔŴ.
     """
     kind = scaled.kind

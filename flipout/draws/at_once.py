@@ -1,4 +1,4 @@
-"""What is small of a whole draw, made in one vectorised call: the signs and the normal noise of every Parameter."""
+"""Draw the signs and the normal noise of many Parameters in one vectorised call, as far as they are small."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from .bits import GAMMA, mix_array, mix_number, places, stream_name
 from .noise import FOLDS, NOISE, normal_pairs
 from .signs import sign_places, sign_start, signs_type, taken_rows
 
-FEW_NUMBERS = 2**17  # of the noise of one Parameter
-FEW_SIGNS = 2**18  # of one dimension, for all examples of a base
-MOST = 2**22  # numbers, and signs, that are made at once: the rest of a large model is made where it is used
-FILLED = 256  # rows of a base from which on its product is faster alone than batched with others
-_FEW_WORDS = 2**12  # whose signs are looked up in one call
-_KEPT = 16  # numbers of examples that a roster is prepared for
+FEW_NUMBERS = 2**17  # most numbers of a Parameter whose noise is drawn at once
+FEW_SIGNS = 2**18  # most signs of one dimension, over all examples of a base
+MOST = 2**22  # most numbers, and most signs, drawn at once; the rest of a large model is drawn where it is used
+FILLED = 256  # a base with at least this many rows is multiplied faster alone than batched with others
+_FEW_WORDS = 2**12  # up to this many words, all signs are looked up in one call
+_KEPT = 16  # most pairs (examples, bases) for which a roster caches sign positions
 _ALL = 2**64
 
 
@@ -28,22 +28,22 @@ class Item:
 
     key: int
     shape: tuple[int, ...]
-    is_normal: bool  # its noise; else somebody else makes it
+    is_normal: bool  # its noise is normal and drawn here; other noise is drawn elsewhere
     over: tuple[tuple[int, int], ...]  # (dimension, features) of its signs
 
 
 @dataclass(frozen=True)
 class _Signs:
-    """Where the words of all signs stand, example by example, for one number of examples."""
+    """The positions of the random words of all signs, example by example, for one number of examples."""
 
     places: np.ndarray  # name + place · γ of every word
-    bytes: np.ndarray  # those of an example that have signs; each item begins a byte
+    bytes: np.ndarray  # indices of the bytes of an example that hold signs; each item starts a new byte
     columns: tuple[tuple[int, int, int, int], ...]  # key, dimension, first and last column
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """The same of all noise."""
+    """The positions of the random words of all normal noise."""
 
     places: np.ndarray
     words: tuple[tuple[int, tuple[int, ...], int, int], ...]  # key, shape, first and last word
@@ -52,17 +52,17 @@ class _Noise:
 class AtOnce(NamedTuple):
     signs: dict[tuple[int, int], Tensor]  # (examples, features) by key and dimension
     noise: dict[int, Tensor]  # normal noise by key: (*shape) of one base, (bases, *shape) of several
-    base: int  # the first one
+    base: int  # the first base
     first: int  # index of the first example
-    bases: int  # of the examples, also if their noise is not small
+    bases: int  # number of bases of the examples, even if their noise was left out
 
 
 @dataclass(eq=False)
 class Roster:
-    """The Parameters that draw together."""
+    """The Parameters whose signs and noise are drawn together."""
 
     items: tuple[Item, ...]
-    is_lasting: bool = False  # somebody keeps it for later draws
+    is_lasting: bool = False  # later draws use it again, so its caches are kept
     signs: dict[tuple[int, int], _Signs] = field(default_factory=dict)  # by the numbers of examples and bases
 
     @cached_property
@@ -70,7 +70,10 @@ class Roster:
         return _noise_of(self.items)
 
     def forget(self) -> None:
-        """Keep only what the rest can be made of again: draws that are remembered keep their roster."""
+        """Clear the caches, which are rebuilt from `items` on demand.
+
+        A draw that is kept for recomputation also keeps its roster, so the roster should be small.
+        """
         self.signs.clear()
         self.__dict__.pop("noise", None)
 
@@ -85,9 +88,9 @@ class Roster:
         real: torch.dtype,
         bases: int = 1,
     ) -> AtOnce:
-        """Make what is small of a draw, in `real`: to the bit what `signs` and `Stream.normal` make.
+        """Draw the signs and noise that are small, in `real`, bit for bit as `signs` and `Stream.normal` do.
 
-        The noise is that of the bases `base` onward; of several, only if all of it is small.
+        Noise is drawn for the bases `base` onward. For several bases it is left out if it exceeds MOST numbers.
         """
         signs, noise = self.signs.get((examples, bases)), self.noise
         if signs is None:
@@ -113,7 +116,7 @@ class Roster:
 def _signs_of(items: tuple[Item, ...], examples: int, bases: int) -> _Signs:
     features: dict[tuple[int, int], int] = {}
     for item in items:
-        for dim, count in item.over:  # tied kernels may have several numbers of channels, by their groups
+        for dim, count in item.over:  # the uses of a tied kernel may differ in channels, if they differ in groups
             features[item.key, dim] = max(count, features.get((item.key, dim), 0))
     parts, used, columns, word = [], [np.empty(0, np.int64)], [], 0
     for (key, dim), count in features.items():
@@ -145,8 +148,8 @@ def _unpacked(signs: _Signs, words: np.ndarray, examples: int, real: torch.dtype
     if words.size <= _FEW_WORDS:
         flat = taken_rows(codes.take(signs.bytes, 1), real)
         return {(key, dim): torch.from_numpy(flat[:, begin:end]) for key, dim, begin, end in signs.columns}
-    # Each dimension by itself, since rows that lie close together are read faster. All in one allocation: of many
-    # smaller ones glibc gives the memory back every time, and page faults take as long as all products.
+    # Unpack one dimension at a time, since rows that lie close together are read faster. Allocate once: glibc hands
+    # many smaller blocks back to the system every time, and the page faults take as long as all products.
     made, room = {}, np.empty(8 * examples * signs.bytes.size, signs_type(real))
     for key, dim, begin, end in signs.columns:
         byte, used = signs.bytes[begin // 8], -((begin - end) // 8)

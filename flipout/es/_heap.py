@@ -4,7 +4,7 @@ from functools import cache
 
 import torch
 
-_KEPT = 2**22  # numbers in single precision: 16 MiB
+_KEPT = 2**22  # fp32 numbers in the block that is freed once: 16 MiB
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Who gets which chunk, and which answers count."""
+"""Assign chunks to workers, and decide which answers count."""
 
 import time
 import warnings
@@ -145,7 +145,7 @@ class Dispatcher:
         origin = "to an earlier request"
         if worker.evaluation is not None and worker.evaluation.edition == self.edition:
             origin = f"for generation {worker.evaluation.generation}"
-        cause = getattr(error, "cause", None) or error  # Ray's own error quotes the traceback of the worker
+        cause = getattr(error, "cause", None) or error  # Ray's error would print the worker's whole traceback
         reason = "" if cause is None else f" ({type(cause).__name__}: {cause})"
         self.fleet.events.append(
             f"generation {strategy.generation}: worker {worker.number} is slow; its answer {origin} is dropped{reason}"

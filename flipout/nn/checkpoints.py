@@ -1,4 +1,4 @@
-"""`flipout.checkpoint`: a checkpoint that carries its draws."""
+"""`flipout.checkpoint`: activation checkpointing that recomputes under the draws of the forward pass."""
 
 import threading
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class DecisionLog:
 
 
 def in_checkpoint() -> bool:
-    """Return True inside a `flipout.checkpoint`, which carries its draws."""
+    """Return True inside `flipout.checkpoint`, where a recomputation reuses the recorded draws."""
     return this_thread.decisions is not None
 
 

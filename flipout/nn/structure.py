@@ -103,8 +103,8 @@ def follow(root: "Root", module: nn.Module) -> None:
     A compiled model is checked while it is traced, and guards on what the check found.
     """
     if torch.compiler.is_compiling():
-        # Not torch.compiler.assume_constant_result: it guards on the identity of its arguments, and copies of a model
-        # could no longer share their code.
+        # Not torch.compiler.assume_constant_result: it guards on the identity of its arguments, so every copy of a
+        # model would be compiled separately.
         from torch._dynamo.comptime import comptime
 
         comptime(_check_while_tracing)

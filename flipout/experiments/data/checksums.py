@@ -58,9 +58,9 @@ class File:
     """One file of a data set, plain or compressed."""
 
     name: str  # folder/name, without the suffix of a compression
-    forms: Mapping[str, str]  # suffix → sha256; a download leaves the first form
+    forms: Mapping[str, str]  # suffix → sha256; a download is stored in the first form
     origin: Origin
-    extract: Callable[[bytes], bytes] = bytes  # from the downloaded bytes to the first form
+    extract: Callable[[bytes], bytes] = bytes  # turns the downloaded bytes into the first of `forms`
 
 
 @dataclass(frozen=True, eq=False)

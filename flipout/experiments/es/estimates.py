@@ -30,9 +30,10 @@ def drawn(config: EsTraining, prepared: Prepared, method: str, samples: int, dra
 
 
 def gathered(estimates: Iterable[Gradient], along: Gradient) -> Gathered:
-    """Return, for each Parameter, every estimate along one direction, and its squared distance from the mean estimate.
+    """Return two lists for each Parameter: the estimates projected onto the direction `along`, and their scatter.
 
-    The mean of these distances is the variance summed over all entries.
+    The scatter of an estimate is n / (n − 1) times its squared distance from the mean of the n estimates. The mean
+    scatter is therefore the unbiased variance, summed over all entries.
     """
     by_name: dict[str, list[Tensor]] = {}
     for gradient in estimates:
@@ -74,7 +75,7 @@ def _unit(gradient: Gradient) -> Gradient:
 
 
 def _direction(config: EsTraining, prepared: Prepared, samples: int, draws: int, run: Run) -> Gradient:
-    """Return the direction of the gradient at W̄, or, where there is none, of the mean of other estimates."""
+    """Return the direction of the gradient at W̄. Without a gradient, use the mean of separate pilot estimates."""
     if config.units == "relu" and config.fitness == "likelihood":
         task = Task(config, prepared, 0, run)
         return _unit(_gradient(task, task.batches[0], 1))

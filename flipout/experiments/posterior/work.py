@@ -46,7 +46,7 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
         scheme: run.tensors(f"{scheme}.held-out", lambda s=scheme: _predict(config, tasks, found[s], s, run))
         for scheme in config.schemes
     }
-    # Predictions are made under flipout, whatever scheme the model was trained under.
+    # bayes.predict samples under flipout, so calibration is checked on the model that was trained under flipout too.
     scheme = "flipout" if "flipout" in found else config.schemes[0]
     checks = [*claims.recovered(tasks, found), *claims.covered(tasks, held_out)]
     checks += claims.calibrated(tasks, scheme, held_out[scheme])

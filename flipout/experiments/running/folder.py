@@ -140,7 +140,7 @@ def _extended(there: dict[str, Any], given: Mapping[str, Any], choices: Collecti
 
 
 def _check(folder: Path, settings: Mapping[str, Any], resume: bool, choices: Collection[str]) -> None:
-    """Refuse a folder that cannot hold this run."""
+    """Refuse a folder with other files, with a run that is not resumed, or with a run of other settings."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file: choose a folder with --out.")
     if not (folder / CONFIG).exists():

@@ -72,7 +72,7 @@ def _worst(
 
 
 def start_together(measured: Measurements) -> Check:
-    """At N = 1 all schemes that perturb weights have the same distribution."""
+    """Check that at N = 1 all schemes that perturb weights have the same distribution."""
     at_one = [r for r in measured if r.batch_size == 1 and r.scheme != "local_reparam"]
     pairs = [pair for pair in combinations(at_one, 2) if pair[0].parameter == pair[1].parameter]
     names = " and ".join(dict.fromkeys(r.scheme for r in at_one))
@@ -106,7 +106,7 @@ def below(measured: Measurements, scheme: str, others: Iterable[str], strictly: 
 
 
 def form(measured: Measurements) -> Check:
-    """Each curve is a + b/N."""
+    """Check that each curve has the form a + b/N."""
     fits = measured.fit()
     smallest = min(min(fit.p for fit in fits) * len(fits), 1.0)
     claim = "Every curve has the form a + b/N (chance of a fit this bad)"
@@ -116,7 +116,10 @@ def form(measured: Measurements) -> Check:
 def predicted(
     measured: Measurements, terms: Sequence[Decomposition], network: str = "", figure: str | None = None
 ) -> Check:
-    """The theorem: α, β and γ, estimated separately, give the measured curves. `network` is one of several in a run."""
+    """Check the theorem: α, β and γ, estimated separately, predict the measured curves.
+
+    `network` names the check if the run has several networks.
+    """
     known = {one.parameter: one for one in terms}
     pairs = [
         (r, known[r.parameter].predict(r.scheme, r.batch_size, r.bases))
@@ -129,7 +132,7 @@ def predicted(
 
 
 def slopes(measured: Measurements, shown: Collection[str] = (), scheme: str = "flipout") -> list[Check]:
-    """The log-log slope of each layer. `shown` has the layers in the figure; all of them if it is empty."""
+    """Check that the log-log slope of each layer is −1. `shown` names the layers in the figure; empty means all."""
     sizes = sorted({r.batch_size for r in measured})
     span = f"N = {sizes[0]} … {sizes[-1]}"
     return [
@@ -148,7 +151,7 @@ def slopes(measured: Measurements, shown: Collection[str] = (), scheme: str = "f
 
 
 def levelling(terms: Sequence[Decomposition], shown: Collection[str] = ()) -> list[Check]:
-    """Where a shared perturbation stops paying. Its variance is (β + γ) + (α − β − γ) / N."""
+    """Check where a shared perturbation levels off. Its variance is (β + γ) + (α − β − γ) / N."""
     checks = []
     for one in terms:
         knee = term_ratio(one.alpha, one.both)
@@ -161,7 +164,7 @@ def levelling(terms: Sequence[Decomposition], shown: Collection[str] = ()) -> li
 
 
 def orders(terms: Sequence[Decomposition], network: str = "") -> list[Check]:
-    """α ≫ β ≫ γ in every layer. `network` is one of several in a run, with a figure of its name."""
+    """Check that α ≫ β ≫ γ in every layer. `network` names the checks and the figure if the run has several."""
     checks = []
     for one in terms:
         # A γ that cannot be told from 0 counts as two of its errors.

@@ -72,7 +72,7 @@ def draw(config: CurvesConfig, run: Run) -> None:
 
 
 def layer_numbers(slopes: Sequence[Check], terms: Sequence[Decomposition]) -> dict[str, Number]:
-    """What was measured of each layer."""
+    """Return the slope, knee, floor, α, β and γ of each layer, by name."""
     numbers: dict[str, Number] = {}
     for one, slope in zip(terms, slopes, strict=True):
         layer, knee = layer_name(one.parameter), term_ratio(one.alpha, one.both)
@@ -84,7 +84,7 @@ def layer_numbers(slopes: Sequence[Check], terms: Sequence[Decomposition]) -> di
 
 
 def term_numbers(one: Decomposition) -> dict[str, Number]:
-    """α, β and γ of a layer with their standard errors."""
+    """Return α, β and γ of a layer by name, each as text with its standard error."""
     named = {"α": one.alpha, "β": one.beta, "γ": one.gamma}
     layer = layer_name(one.parameter)
     return {f"{layer}: {name}": f"{term.value:.3e} ± {term.error:.1e}" for name, term in named.items()}

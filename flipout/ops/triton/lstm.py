@@ -124,15 +124,20 @@ def _weight_gradients(
 
 
 def _fits(x: Tensor, dtype: torch.dtype) -> bool:
-    """Admit NVIDIA devices from Ampere on, for their tensor cores, and all but double precision, since the kernels add
-    in single precision."""
+    """Return True for fp32, bf16 and fp16 on NVIDIA devices from Ampere on, whose tensor cores the kernels use.
+
+    The kernels add in fp32, so they do not serve fp64.
+    """
     if dtype not in (torch.float32, torch.bfloat16, torch.float16) or not x.numel():
         return False
     return INTERPRETED or (x.is_cuda and torch.version.hip is None and device_limits(x.device)[2] >= _AMPERE)
 
 
 def _fits_shared(x: Tensor, dtype: torch.dtype, sequences: int, rows: int) -> bool:
-    """Admit as many sequences as one launch can hold; the step-by-step kernels exist for flipout only."""
+    """Return True if one launch can hold all sequences.
+
+    More sequences would need the step-by-step kernels, which exist only for flipout.
+    """
     return _fits(x, dtype) and persistent_tile(sequences, rows, x) is not None
 
 

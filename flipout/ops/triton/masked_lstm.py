@@ -225,8 +225,10 @@ def _stepwise(mask: Tensor | None, steps: int) -> Tensor | None:
 
 
 def _fits(x: Tensor, dtype: torch.dtype) -> bool:
-    """Admit all but double precision, since the kernels add in single precision, on NVIDIA devices, the only ones that
-    they were tried on."""
+    """Return True for fp32, bf16 and fp16 on NVIDIA devices.
+
+    The kernels add in fp32, so they do not serve fp64. They were not tried on other devices.
+    """
     is_known = dtype in (torch.float32, torch.bfloat16, torch.float16) and x.numel() > 0
     return is_known and (INTERPRETED or (x.is_cuda and torch.version.hip is None))
 
