@@ -4,6 +4,7 @@ from . import backend, bayes, errors, es, nn, regularizers, variance
 from ._capture import Captured, capture
 from ._convert import perturb
 from ._freeze import freeze
+from ._parameter_groups import parameter_groups
 from ._summary import Summary, summary
 from .distributions import (
     Distribution,
@@ -48,6 +49,7 @@ __all__ = [
     "freeze",
     "hold",
     "nn",
+    "parameter_groups",
     "perturb",
     "register",
     "regularizers",

@@ -30,7 +30,7 @@ ORDER = [
     {"_shards"},
     {"distributions", "schemes", "ops", "perturbation"},
     {"nn"},
-    {"where", "_by_glob", "_left", "_convert", "_examples", "_freeze", "_summary"},
+    {"where", "_by_glob", "_left", "_convert", "_examples", "_freeze", "_parameter_groups", "_summary"},
     {"bayes", "regularizers", "es", "variance"},
     {"experiments"},
 ]

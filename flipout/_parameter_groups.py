@@ -1,0 +1,44 @@
+"""Groups of Parameters for an optimiser with weight decay."""
+
+from typing import Any
+
+from torch import nn
+
+from .errors import InvalidArgument
+from .nn.companions import companion_names
+from .nn.layers import own_parameter
+from .nn.models import perturbed_layers
+
+
+def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
+    """Return the model's Parameters in two groups, so that weight decay spares learned spreads and priors.
+
+    A spread is softplus(ρ). Decay pulls ρ to 0, and so the standard deviation to 0.69, whatever the data say.
+
+    Args:
+        model: A model with perturbed layers.
+        weight_decay: The decay of all other Parameters.
+
+    Returns:
+        Groups for an optimiser: the Parameters with weight decay, and those without, if there are any.
+
+    Raises:
+        NotPerturbed: The model has no perturbed layers.
+        InvalidArgument: `weight_decay` is not a number ≥ 0.
+
+    Example:
+        >>> groups = flipout.parameter_groups(model, weight_decay=0.01)
+        >>> optimizer = torch.optim.AdamW(groups, lr=1e-3)
+    """
+    if not isinstance(weight_decay, (int, float)) or isinstance(weight_decay, bool) or not 0 <= weight_decay < 1e308:
+        raise InvalidArgument(f"parameter_groups(weight_decay={weight_decay!r}): expected a finite number ≥ 0.")
+    companions = {
+        id(own_parameter(layer, companion))
+        for layer in perturbed_layers(model).values()
+        for name in layer.flipout.learned
+        for companion in companion_names(layer, name)
+    }
+    decayed = [parameter for parameter in model.parameters() if id(parameter) not in companions]
+    spared = [parameter for parameter in model.parameters() if id(parameter) in companions]
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
