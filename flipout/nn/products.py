@@ -15,7 +15,7 @@ from .call import perturbations
 from .handle import NoisyParameter, Source
 from .inputs import compute_dtype, rows_back, rows_first
 from .layers import parameter_of
-from .reads import example_dim
+from .reads import example_dim, examples_first
 
 
 def by_scheme(
@@ -56,10 +56,10 @@ def multiply(source: Source, x: Tensor, bias: Tensor | None, *, turned: bool) ->
 
 def _look_up(source: Source, index: Tensor) -> Tensor:
     """Return the rows that each example looks up in its own table."""
-    layer, dim, table = source.layer, example_dim(source.layer), parameter_of(source.layer, source.name)
-    row = (index.movedim(dim, 0) if dim else index).long()
+    layer, table = source.layer, parameter_of(source.layer, source.name)
+    row, place = examples_first(layer, index.long())
     noise = perturbations(layer, row, table.dtype)
     example = torch.arange(row.shape[0], device=row.device) // noise.draw.rows
     example = example.view(-1, *[1] * (row.dim() - 1)).expand(row.shape)
     y = F.embedding(row, table) + noise.scheme.row_noise(noise.matrix(source.name), row, example)
-    return y.movedim(0, dim) if dim else y
+    return rows_back(y, place)

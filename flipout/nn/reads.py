@@ -9,6 +9,7 @@ from torch import Tensor
 from ..errors import UnservedRead
 from .call import find_pass, perturbations
 from .declaration import sign_groups
+from .inputs import Place, rows_first
 from .layers import is_noisy_now, label_of, parameter_of
 from .parameters import Perturbations
 from .reader import innermost_call, is_checkpointed, is_own, is_own_name
@@ -95,10 +96,18 @@ def example_dim(layer: Any) -> int:
     return plan.inherited_batch_dim if plan.batch_dim is None else plan.batch_dim
 
 
-def example_stack(layer: Any, name: str, x: Tensor, dim: int) -> Tensor:
-    """Return (examples, *shape): the Parameter that each example of x sees."""
+def examples_first(layer: Any, x: Tensor) -> tuple[Tensor, Place]:
+    """Return x with the rows of each example together in dimension 0, and where they were, for `rows_back`."""
+    layout, dim = layer.flipout.layout, example_dim(layer)
+    if layout is not None and layout.order == "position-major" and not layer._declared.fixed_layout:
+        return rows_first(layer, x, 0)
+    return (x.movedim(dim, 0) if dim else x), dim
+
+
+def example_stack(layer: Any, name: str, x: Tensor) -> Tensor:
+    """Return (examples, *shape): the Parameter that each example of x sees. Dimension 0 of x is the rows."""
     parameter = parameter_of(layer, name)
-    noise = perturbations(layer, x.movedim(dim, 0), parameter.dtype)
+    noise = perturbations(layer, x, parameter.dtype)
     if noise.session.formed is not None:
         return noise.formed(name)
     return noise.scheme.weights(noise[name], sign_groups(layer, name))

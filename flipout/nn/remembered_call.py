@@ -15,6 +15,7 @@ from ..draws.at_once import AtOnce
 from ..ops.base import Op, sign_shape
 from ..schemes import Flipout, Shared
 from .checkpoints import this_thread
+from .inputs import check_batch
 from .layers import label_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class RememberedCall:
 
     def __call__(self, layer: "Perturbed", x: Tensor) -> Tensor | None:
         """Return the output, or None if this call has to take the long way."""
-        plan, session = layer.flipout, self.root.thread.running.session
+        plan, running = layer.flipout, self.root.thread.running
+        session = running.session
         if session is None or plan.open_contexts or not layer.training or layer._is_replica:
             return None
         if type(x) not in _PLAIN or x.shape != self.shape or x.dtype != self.dtype or not x.is_cpu:
@@ -63,6 +65,9 @@ class RememberedCall:
         if is_traced or graph_task_id() != -1 or torch.is_autocast_enabled("cpu"):
             return None
         if session.examples is None or (self.is_flipped and not session.is_certain):
+            inputs = running.inputs
+            if self.is_flipped and not (inputs and inputs[0] and inputs[0][0] is x):  # the model's input needs no check
+                check_batch(layer, self.shape[0])
             session.count(self.shape[0], self.label, is_certain=self.is_flipped)
         if (session.examples != self.shape[0] and self.is_flipped) or session.formed is not None:
             return None
@@ -116,6 +121,8 @@ def remember_call(layer: "Perturbed", noise: "Perturbations", op: Op, x: Tensor,
     is_usual = is_usual and "bias" not in plan.distributions and "bias" in layer._parameters and not plan.quiet_rows
     is_usual = is_usual and plan.roots[0][0].thread.running.session is session and noise.draw.rows == 1
     is_usual = is_usual and x.shape[0] == session.examples
+    # Folded rows are no examples, even where this batch had one row for each: the next may have several.
+    is_usual = is_usual and (plan.layout is None or plan.layout.order == "plain")
     if not is_usual or x.dtype != noise.dtype or not isinstance(scheme, (Flipout, Shared)):
         return
     if isinstance(scheme, Flipout) and not scheme.is_small(op, x, key, at_once, op.out_features):

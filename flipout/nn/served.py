@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..errors import FlipoutError
 from .handle import NoisyParameter, Source, handles_in, is_constant, refusal
+from .inputs import rows_back
 from .layers import parameter_of
 from .pairing import operand
 from .products import by_scheme
@@ -88,9 +89,20 @@ def serve(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         raise refusal(handles, operation, why or "which of its operands has the examples is not known")
     try:
         made = by_scheme(name, x, args, kwargs, handles)
-        return _each(func, x, args, kwargs, handles) if made is None else made
+        made = _each(func, x, args, kwargs, handles) if made is None else made
+        return _without_padding(made, x, args, kwargs) if name == "embedding" else made
     except (FlipoutError, RuntimeError) as error:
         raise refusal(handles, operation, f"for each example by itself it fails: {error}".rstrip(".")) from error
+
+
+def _without_padding(looked_up: Tensor, index: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+    """Return rows that were looked up, those of `padding_idx` without a gradient: torch's vmap forgets that option."""
+    padding = args[2] if len(args) > 2 else kwargs.get("padding_idx")
+    if padding is None:
+        return looked_up
+    weight = args[1] if len(args) > 1 else kwargs["weight"]
+    is_padding = index == padding % weight.shape[0]
+    return torch.where(is_padding.unsqueeze(-1), looked_up.detach(), looked_up)
 
 
 def _changes(name: str) -> bool:
@@ -199,13 +211,14 @@ def _shared(source: Source, rows: int | None) -> Tensor:
 
 def _each(func: Any, x: Tensor, args: tuple, kwargs: dict[str, Any], handles: list[NoisyParameter]) -> Tensor:
     """The function for each example alone, under its own weights."""
-    from .reads import example_dim, example_stack
+    from .reads import example_dim, example_stack, examples_first
 
     sources = list(dict.fromkeys(source for handle in handles for source in handle._sources))
     dim = example_dim(sources[0].layer)
     if x.dim() <= dim:
         raise refusal(handles, "a product", f"its input of shape {tuple(x.shape)} has no dimension {dim}")
-    stacks = [example_stack(source.layer, source.name, x, dim) for source in sources]
+    rows, place = examples_first(sources[0].layer, x)
+    stacks = [example_stack(source.layer, source.name, rows) for source in sources]
     places = {source: i for i, source in enumerate(sources)}
 
     def alone(own: Tensor, *values: Tensor) -> Tensor:
@@ -213,6 +226,6 @@ def _each(func: Any, x: Tensor, args: tuple, kwargs: dict[str, Any], handles: li
         formed[id(x)] = own
         return func(*swapped(args, formed), **swapped(kwargs, formed))
 
-    rows = x.unflatten(dim, (len(stacks[0]), -1))
-    made = torch.vmap(alone, in_dims=(dim, *[0] * len(stacks)), out_dims=dim)(rows, *stacks)
-    return made.flatten(dim, dim + 1)
+    each = rows.unflatten(0, (len(stacks[0]), -1)).movedim(1, dim + 1)
+    made = torch.vmap(alone)(each, *stacks)  # each example has its rows in dimension `dim`, as the batch has
+    return rows_back(made.movedim(dim + 1, 1).flatten(0, 1), place)

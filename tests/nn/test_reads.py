@@ -416,3 +416,60 @@ def test_a_compiled_read_is_refused_by_name() -> None:
     model = flipout.perturb(Reader(SERVED["linear"]), GAUSSIAN, where="linear.weight")
     with pytest.raises(Exception, match=r"reads this perturbed Parameter outside of its layer"):
         torch.compile(model, backend="eager", fullgraph=True)(torch.randn(N, T, IN))
+
+
+class PositionMajor(nn.Module):
+    """Folds positions in front of the examples, and reads the table that it has called."""
+
+    def __init__(self, read: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.table, self.read = nn.Embedding(7, OUT), read
+
+    def forward(self, index: Tensor) -> Tensor:
+        folded = index.T.flatten()
+        y = self.read(folded, self.table(folded), self.table.weight)
+        return y.unflatten(0, index.T.shape).transpose(0, 1)
+
+
+def compare_with_each_alone(plain: nn.Module, model: nn.Module, index: Tensor) -> None:
+    with flipout.hold(model, seed=3):
+        y, weights = model(index), weights_by_example(model)
+    alone = [functional_call(plain, seen, (index[n : n + 1],)) for n, seen in enumerate(weights)]
+    expected, upstream = torch.cat(alone), torch.randn_like(y)
+    torch.testing.assert_close(y, expected)
+    leaves = list(model.parameters())
+    torch.testing.assert_close(*(torch.autograd.grad(out, leaves, upstream) for out in (y, expected)))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda index, y, table: F.embedding(index, table),
+        lambda index, y, table: table[index],
+        lambda index, y, table: F.linear(y, table),
+        lambda index, y, table: torch.einsum("nd,vd->nv", y, table),
+        lambda index, y, table: y * table.mean(0),
+    ],
+    ids=["embedding", "lookup", "linear", "einsum", "elementwise"],
+)
+def test_reads_follow_a_position_major_fold(read: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+    plain, index = PositionMajor(read).double(), torch.randint(7, (3, 2))
+    model = copy.deepcopy(plain)
+    flipout.perturb(model, GAUSSIAN, where="*", example_inputs=torch.randint(7, (4, 3)))
+    compare_with_each_alone(plain, model, index)
+
+
+class Padded(nn.Module):
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        self.table, self.padding = nn.Embedding(7, OUT), padding
+
+    def forward(self, index: Tensor) -> Tensor:
+        return F.embedding(index, self.table.weight, self.padding)
+
+
+@pytest.mark.parametrize("padding", [2, -5])
+def test_the_padding_row_of_a_read_table_gets_no_gradient(padding: int) -> None:
+    plain = Padded(padding).double()
+    model = flipout.perturb(copy.deepcopy(plain), flipout.MeanField(std=0.3), where="*")
+    compare_with_each_alone(plain, model, torch.tensor([[2, 1], [3, 2]]))

@@ -300,3 +300,30 @@ def test_a_layer_by_hand_makes_its_noise_at_once_too(scheme: SchemeName) -> None
         torch.testing.assert_close(layer(x), y, rtol=0, atol=0)
         weight = flipout.example_weights(layer)["weight"]
     torch.testing.assert_close(y, torch.einsum("noi,ni->no", weight, x) + layer.bias)
+
+
+class Folding(nn.Module):
+    """Folds positions into the rows of its layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.reshape(-1, 4)).view(x.shape)
+
+
+def test_folded_rows_are_not_remembered_as_examples() -> None:
+    """Six examples of one position, then three of two: the layer sees six rows both times."""
+    model = flipout.perturb(Folding(), flipout.Gaussian(0.5), example_inputs=torch.randn(2, 3, 4))
+    model(X.view(6, 1, 4))
+    y = model(X[:3].unsqueeze(1).expand(3, 2, 4).contiguous())
+    torch.testing.assert_close(y[:, 0], y[:, 1])  # the positions of an example are equal, and share its weight
+
+
+def test_a_fold_is_refused_after_a_remembered_call() -> None:
+    model = flipout.perturb(Folding(), flipout.Gaussian(0.5))
+    model(X)
+    assert remembered_calls(model) != [None]
+    with pytest.raises(flipout.errors.ExampleCount, match="6 rows"):
+        model(X.view(3, 2, 4))
