@@ -163,7 +163,7 @@ class Root:
         if module.training and not is_held and not self.running.in_backward:
             return True
         # Compiled code would guard on the roster. A recomputation is not under the contexts that are open now.
-        if self.roster is not None and not self.running.in_backward and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and self.roster is not None and not self.running.in_backward:
             sessions = (span.session for span in open_spans() if span.session is not None)
             if any(session.roster is self.roster for session in sessions):
                 return False  # all of its layers are held
