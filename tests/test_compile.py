@@ -173,3 +173,37 @@ def test_one_graph_for_every_key() -> None:
         for fold in (0, 3):
             expected = stream_starts(seed, key, NOISE, 2, 300, fold)
             assert torch.equal(fast(seed, key, NOISE, 2, 300, fold), expected)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, around: Any) -> None:
+        super().__init__()
+        self.first, self.last, self.around = nn.Linear(4, 4), nn.Linear(4, 3), around
+
+    def forward(self, x: Tensor) -> Tensor:
+        def hidden(x: Tensor) -> Tensor:
+            return self.first(x).tanh()
+
+        return self.last(hidden(x) if self.around is None else self.around(hidden, x))
+
+
+@pytest.mark.parametrize("scheme", ["shared", "independent", "flipout"])
+def test_a_checkpoint_inside_a_compiled_model_is_refused(scheme: Any) -> None:
+    """A graph break leaves the checkpoint to Python, and its backward pass would take another draw."""
+    model = flipout.perturb(Checkpointed(lambda f, x: checkpoint(f, x, use_reentrant=False)), FIXED, scheme=scheme)
+    y = torch.compile(model, backend="aot_eager")(torch.randn(5, 4))
+    with pytest.raises(flipout.errors.AmbiguousReplay, match="compiled around the checkpoint"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("scheme", ["shared", "independent", "flipout"])
+def test_a_checkpoint_that_carries_its_draw_inside_a_compiled_model(scheme: Any) -> None:
+    model, x = flipout.perturb(Checkpointed(flipout.checkpoint), FIXED, scheme=scheme), torch.randn(5, 4)
+    torch.manual_seed(3)
+    torch.compile(model, backend="aot_eager")(x).sum().backward()
+    found = gradients(model)
+    model.zero_grad()
+    model.around = None
+    torch.manual_seed(3)
+    model(x).sum().backward()
+    torch.testing.assert_close(found, gradients(model))

@@ -10,6 +10,7 @@ from ..draws.passes import Pass
 from ..errors import Unsupported
 from ..schemes import Scheme
 from .checkpoints import decide_once, in_checkpoint
+from .history import ambiguous
 from .inputs import batch_rows, check_batch
 from .layers import is_noisy_now, label_of
 from .parameters import Perturbations
@@ -88,6 +89,8 @@ def find_pass(layer: "Perturbed", device: torch.device) -> tuple[Pass, Keys, tor
         session = root.current_pass(device, layer)
         if session is not None:
             return session, keys, None, scheme
+    if plan.is_rooted and is_recomputing() and any(root.history.was_compiled for root, _ in plan.roots):
+        raise ambiguous("its model was compiled around the checkpoint, and a compiled forward pass is not remembered")
     check_without_root(layer)
     root, keys = plan.roots[-1]
     session = root.begin_pass(device)

@@ -29,6 +29,7 @@ class PassHistory:
 
     spans: list[Span] = field(default_factory=list)
     unwatched: deque[Draw] = field(default_factory=lambda: deque(maxlen=_CAPACITY))
+    was_compiled: bool = False  # a pass was traced by torch.compile, which leaves no span
     forgotten: int = 0  # nodes below this number may belong to spans that were dropped
 
     def remember(self, span: Span) -> None:

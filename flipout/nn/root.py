@@ -138,6 +138,7 @@ class Root:
             if running.in_backward and not in_checkpoint() and not self.history.has_draw(session.draw):
                 raise ambiguous("torch's generator was not set back to where it was (preserve_rng_state=False)")
             if is_compiling:
+                self.history.was_compiled = True
                 return
             if torch.is_grad_enabled():
                 running.span = Span(session)
