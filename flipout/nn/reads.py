@@ -64,6 +64,11 @@ def read(layer: Any, name: str, parameter: Any) -> Any:
 
 def _refuse_while_tracing(context: Any) -> None:
     translator = context._i_will_not_complain_if_bc_breaks_InstructionTranslator()
+    if translator.parent is None:  # the trace begins in `read`, so nobody knows for whom
+        raise UnservedRead(
+            "A perturbed Parameter is read outside of its layer by code that torch.compile does not trace. Keep that "
+            "code inside the compiled model, or out of it with torch.compiler.disable around the module that reads."
+        )
     reader = translator.parent.parent  # beyond `read` and `__getattr__`
     if reader is None or is_own_name(reader.f_globals.get("__name__", "")) or _is_question(reader):
         return
