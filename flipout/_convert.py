@@ -49,7 +49,7 @@ def perturb(
         model: Any `nn.Module`.
         distribution: The noise.
         scheme: Who in the batch shares the noise, `"flipout"` by default; or a scheme for each glob over Parameter
-            names, of which the first that matches counts: `{"*experts*": "shared", "*": "flipout"}`.
+            names. The first glob that matches is used: `{"*experts*": "shared", "*": "flipout"}`.
         where: The Parameters to perturb: a glob, several globs, or a predicate over Parameter names. By default the
             weight matrices and convolution kernels of known layers. Parameters of any other module can be named too.
         batch_dim: The example's dimension where it is not 0, for all layers or by layer glob. With `example_inputs`, a

@@ -12,30 +12,13 @@ import torch
 from torch import Tensor
 
 from ..draws.noise import Origin
-from .base import Distribution, Kind, standard
+from .base import Distribution, Kind
+from .dropconnect import Rademacher
+from .gaussian import Gaussian
 from .scaled import ScaledNoise, sample
 
-
-class _Normal(Distribution):
-    """Stands for any distribution whose standard noise is normal."""
-
-    def spread(self, mean: Tensor, **learned: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    @standard("normal")
-    def noise(self, stream: Any) -> Tensor:
-        return stream.normal()
-
-
-class _Sign(_Normal):
-    """Stands for any distribution whose standard noise is a sign."""
-
-    @standard("sign")
-    def noise(self, stream: Any) -> Tensor:
-        return stream.sign()
-
-
-_BY_KIND: dict[str, Distribution] = {"normal": _Normal(), "sign": _Sign()}
+# Any distribution of the same kind draws the same standard noise.
+_BY_KIND: dict[str, Distribution] = {"normal": Gaussian(1.0), "sign": Rademacher(1.0)}
 
 
 def delta(scaled: ScaledNoise, kind: Kind, factor: Tensor, start: Tensor, dtype: torch.dtype) -> Tensor:
