@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flipout
+from flipout._perturbation import Signs
 from flipout.ops.triton.flips import add_flipped
 from flipout.ops.triton.fused_linear import multiply_fused
-from flipout.perturbation import Signs
 from flipout.schemes import SchemeName
 
 from .gpu import measure_captured

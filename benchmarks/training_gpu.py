@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 import flipout
+from flipout._perturbation import Signs
 from flipout.experiments.training.networks import convgg
 from flipout.ops.triton.flips import add_flipped, flip_drawn
 from flipout.ops.triton.fp8 import largest, quantise
 from flipout.ops.triton.row_sums import flip_and_sum, sum_rows
 from flipout.ops.triton.scaled_streams import scaled_noise
-from flipout.perturbation import Signs
 
 from .gpu import measure_captured, timed
 from .record import Row, interleaved, rows

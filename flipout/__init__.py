@@ -6,6 +6,7 @@ from ._convert import perturb
 from ._freeze import freeze
 from ._parameter_groups import parameter_groups
 from ._summary import Summary, summary
+from ._where import register
 from .distributions import (
     Distribution,
     DropConnect,
@@ -19,7 +20,6 @@ from .nn.checkpoints import checkpoint
 from .nn.contexts import hold, sampling, using
 from .nn.held_weights import example_weights
 from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
-from .where import register
 
 __version__ = "0.3.0"
 

@@ -7,10 +7,10 @@ from operator import attrgetter
 from torch import nn
 
 from ._arguments import whole_number
+from ._where import Choice
 from .errors import InvalidArgument
 from .nn.base import Perturbed
 from .schemes import Scheme, SchemeName, scheme_of
-from .where import Choice
 
 
 class Schemes:

@@ -11,6 +11,7 @@ from ._by_glob import Schemes, checked_batch_dim, requested_dim
 from ._examples import Candidate, find_examples, tell_layers
 from ._left import warn_of_left
 from ._shards import refuse_shards
+from ._where import Choice, choose
 from .distributions import Distribution, LearnedDistribution
 from .errors import InvalidArgument, Unsupported
 from .nn.base import Perturbed, set_plan
@@ -24,7 +25,6 @@ from .nn.rooting import make_root
 from .nn.structure import follow_all
 from .nn.transformer_layout import takes_sequences, transformer_batch_dim
 from .schemes import Scheme, SchemeName
-from .where import Choice, choose
 
 M = TypeVar("M", bound=nn.Module)
 Requested = SchemeName | Scheme | Mapping[str, SchemeName | Scheme]  # one scheme, or one for each glob

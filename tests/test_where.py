@@ -258,7 +258,7 @@ def test_local_reparam_of_a_tied_weight_is_refused():
 
 
 def test_register(monkeypatch):
-    from flipout import where
+    from flipout import _where as where
 
     monkeypatch.setattr(where, "_LAYERS", dict(where._LAYERS))
     with pytest.raises(errors.InvalidArgument, match="subclass both"):
@@ -278,7 +278,7 @@ class Doubled(Custom):
 
 
 def test_a_class_that_derives_from_a_registered_one(monkeypatch):
-    from flipout import where
+    from flipout import _where as where
 
     class Read(PerturbedCustom):
         def forward(self, x: Tensor) -> Tensor:

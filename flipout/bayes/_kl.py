@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from .._arguments import whole_number
+from .._perturbation import Perturbation
 from .._shards import Shard
 from ..distributions.prior import ClosedForm, Sampled
 from ..errors import NoPrior
 from ..nn.contexts import hold
 from ..nn.held_weights import held_pass
-from ..perturbation import Perturbation
 from ._posterior import CONVERT, Posterior, posteriors
 
 

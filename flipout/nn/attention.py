@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .._perturbation import Part
 from ..errors import InvalidInput
 from ..ops.linear import Linear
-from ..perturbation import Part
 from .base import Perturbed
 from .call import is_noisy, perturbations
 from .companions import reset_companions

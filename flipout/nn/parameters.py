@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from .._perturbation import Part, Perturbation
 from .._shards import sharded
 from ..distributions.scaled import is_spread_fused
 from ..draws.at_once import AtOnce
 from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight, is_tracked
-from ..perturbation import Part, Perturbation
 from ..schemes.base import BoundProduct, Scheme, add_by_example
 from .companions import learned_companions
 from .declaration import sign_groups

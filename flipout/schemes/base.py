@@ -6,10 +6,10 @@ from typing import Literal
 
 from torch import Tensor
 
+from .._perturbation import Perturbation
 from ..distributions.base import Distribution
 from ..draws.at_once import AtOnce
 from ..ops.base import Op, by_example, is_tracked
-from ..perturbation import Perturbation
 
 SchemeName = Literal["shared", "flipout", "independent", "local_reparam", "low_rank"]
 """Name of a scheme, wherever a `scheme` is expected."""

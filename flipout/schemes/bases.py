@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._perturbation import Perturbation
 from ..backend import chosen
 from ..draws.bits import is_transformed
 from ..ops.base import Op
-from ..perturbation import Perturbation
 
 
 def bases_of(p: Perturbation, group: int | None) -> tuple[int, int, int]:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from .._arguments import whole_number
+from .._perturbation import Perturbation
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draws.at_once import FILLED, AtOnce
 from ..draws.bits import is_transformed
 from ..errors import AsymmetricDistribution
 from ..ops.base import Op, by_example, flipped, is_tracked
-from ..perturbation import Perturbation
 from .base import BoundProduct, Scheme, add_by_example
 from .bases import bases_of, delta_of_each_example, group_kernel, missing_rows, pad_rows
 from .product import FlippedProduct

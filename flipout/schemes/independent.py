@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .._perturbation import Perturbation
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..draws.draw import runs
 from ..ops.base import Op, is_tracked
-from ..perturbation import Perturbation
 from .base import BoundProduct, Scheme, add_by_example
 from .sums import numbers_per_chunk, promoted
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .._perturbation import Perturbation
 from ..backend import without_autocast
 from ..distributions.base import Distribution
 from ..errors import NoExampleWeights, NoPopulation, NotGaussian, SampledPerPosition
 from ..ops.base import Op
-from ..perturbation import Perturbation
 from .base import BoundProduct, Scheme, add_by_example
 from .independent import Independent
 

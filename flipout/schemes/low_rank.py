@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from .._arguments import whole_number
+from .._perturbation import Perturbation
 from ..backend import chosen
 from ..distributions.base import Distribution
 from ..distributions.gaussian import Gaussian
 from ..draws.draw import runs
 from ..errors import NotLowRank
 from ..ops.base import Op, apply_once, is_tracked
-from ..perturbation import Perturbation
 from .base import BoundProduct, Scheme
 from .independent import Independent
 from .sums import numbers_per_chunk, outer_sum, promoted

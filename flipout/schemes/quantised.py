@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from .._batched_gradients import one_at_a_time
+from .._perturbation import Signs
 from ..backend import ADA, capability, chosen, without_autocast
 from ..draws.bits import is_transformed
 from ..errors import InvalidArgument, Unsupported
 from ..ops.base import flip, refuse_double_backward
 from ..ops.linear import Linear
-from ..perturbation import Signs
 from .spec import Spec
 
 FP8 = torch.float8_e4m3fn

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .._perturbation import Perturbation
 from ..distributions.base import Distribution
 from ..errors import NoPopulation
 from ..ops.base import Op, Straight
-from ..perturbation import Perturbation
 from .base import BoundProduct, Scheme, add_by_example
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from .._perturbation import Signs
 from ..backend import chosen
 from ..draws.draw import runs
 from ..ops.base import Flipped, Op, apply_once, flip, flipped, put_flipped
-from ..perturbation import Signs
 
 _CACHED = 2**20  # numbers that stay in a CPU's cache
 Needs = tuple[bool, bool, bool, bool]  # whether x, W̄, the bias and ΔŴ need a gradient

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._perturbation import Perturbation
 from ..draws.draw import runs
-from ..perturbation import Perturbation
 from .bases import bases_of, group_kernel
 
 

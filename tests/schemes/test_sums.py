@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import flipout
+from flipout._perturbation import Perturbation
 from flipout.errors import NoPopulation
 from flipout.nn.held_weights import weighted_sums
-from flipout.perturbation import Perturbation
 from flipout.schemes import SchemeName, independent, low_rank, sums
 from tests.networks import TiedLM, convnet, encoder
 from tests.oracles import weights_of_each

@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..._perturbation import Signs
 from ...backend import ADA, capability, register
 from ...draws.bits import stream_name
-from ...perturbation import Signs
 from .base import INTERPRETED, has_adjacent_features, index_type
 from .launching import launch
 from .reductions import larger

@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..._perturbation import Signs
 from ...backend import capability, register
 from ...draws.bits import stream_name
-from ...perturbation import Signs
 from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED, has_adjacent_features, index_type

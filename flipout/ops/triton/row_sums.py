@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..._perturbation import Signs
 from ...backend import register
 from ...draws.bits import stream_name
-from ...perturbation import Signs
 from .base import fits, has_adjacent_features, index_type, real_type
 from .launching import Launch
 from .reductions import plus

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from flipout._perturbation import Signs
 from flipout.backend import using
-from flipout.perturbation import Signs
 from flipout.schemes.quantised import FP8, RowSigns, quantise, scale_of
 from tests.ops.triton.kernels import DEVICE, MARKS
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import flipout
-from flipout.perturbation import Signs
+from flipout._perturbation import Signs
 from tests.ops.triton.kernels import DEVICE, MARKS
 from tests.ops.triton.populations import assert_trained
 

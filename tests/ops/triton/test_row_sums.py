@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from flipout.perturbation import Signs
+from flipout._perturbation import Signs
 from tests.ops.triton.kernels import DEVICE, MARKS
 
 row_sums, flips = (import_module(f"flipout.ops.triton.{name}") for name in ("row_sums", "flips"))

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from flipout._perturbation import Part, Signs
 from flipout.backend import using
 from flipout.draws.signs import signs
-from flipout.perturbation import Part, Signs
 from tests.draws.test_signs import KEY
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout import Flipout, Gaussian, Independent, LowRank, Rademacher, Scheme
+from flipout._perturbation import Part, Perturbation, Signs
 from flipout.backend import chosen
 from flipout.distributions.base import Distribution
 from flipout.draws.draw import Draw
 from flipout.ops.base import flip
 from flipout.ops.linear import Linear
-from flipout.perturbation import Part, Perturbation, Signs
 from flipout.schemes.quantised import RowSigns, quantise, scale_of
 from tests.ops.triton.kernels import DEVICE
 
