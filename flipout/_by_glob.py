@@ -50,33 +50,33 @@ class Schemes:
                 raise InvalidArgument(f"scheme={self.requested!r}: {glob!r} matches none of the model's Parameters.")
 
 
-def checked_batch_dim(model: nn.Module, given: int | Mapping[str, int] | None) -> int | dict[str, int] | None:
+def checked_batch_dim(model: nn.Module, requested: int | Mapping[str, int] | None) -> int | dict[str, int] | None:
     """Return the example's dimension, for all layers or by layer glob, or refuse it."""
-    if given is None:
+    if requested is None:
         return None
     labels = [label for label, _ in model.named_modules()]
-    dims = dict(given) if isinstance(given, Mapping) else {"*": given}
+    dims = dict(requested) if isinstance(requested, Mapping) else {"*": requested}
     for pattern, dim in dims.items():
         if dim is not None:
             dims[pattern] = whole_number("batch_dim", dim, 0, means="a dimension", more=", or {layer glob: dimension}.")
         if not any(fnmatchcase(label, pattern) for label in labels):
             raise InvalidArgument(
-                f"batch_dim={given!r}: {pattern!r} matches no layer of {type(model).__name__}, which has "
+                f"batch_dim={requested!r}: {pattern!r} matches no layer of {type(model).__name__}, which has "
                 f"{', '.join(map(repr, labels[1:6])) or 'none inside'}{', …' if labels[6:] else ''}."
             )
-    return dims if isinstance(given, Mapping) else dims["*"]
+    return dims if isinstance(requested, Mapping) else dims["*"]
 
 
-def requested_dim(layer_type: type[Perturbed], label: str, given: int | Mapping[str, int] | None) -> int | None:
+def requested_dim(layer_type: type[Perturbed], label: str, requested: int | Mapping[str, int] | None) -> int | None:
     """Return the example's dimension that was requested for a layer, None for the usual one."""
-    if not isinstance(given, Mapping):
-        return given
-    for pattern, dim in given.items():
+    if not isinstance(requested, Mapping):
+        return requested
+    for pattern, dim in requested.items():
         if fnmatchcase(label, pattern):
             if dim and layer_type._declared.fixed_layout:
                 raise InvalidArgument(
-                    f"batch_dim={dict(given)!r}: {pattern!r} names {label}, a {layer_type.__name__}, whose layout is "
-                    f"{layer_type._declared.fixed_layout}. Leave it out."
+                    f"batch_dim={dict(requested)!r}: {pattern!r} names {label}, a {layer_type.__name__}, whose layout "
+                    f"is {layer_type._declared.fixed_layout}. Leave it out."
                 )
             return dim
     return None

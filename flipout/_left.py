@@ -39,9 +39,12 @@ def _beside(model: nn.Module) -> set[int]:
     """Return the ids of what distributions learn."""
     layers = [layer for layer in model.modules() if isinstance(layer, Perturbed)]
     names = [
-        (layer, own) for layer in layers for name in layer.flipout.distributions for own in companion_names(layer, name)
+        (layer, companion)
+        for layer in layers
+        for name in layer.flipout.distributions
+        for companion in companion_names(layer, name)
     ]
-    return {id(attrgetter(own)(layer)) for layer, own in names}
+    return {id(attrgetter(companion)(layer)) for layer, companion in names}
 
 
 def left_plain(model: nn.Module) -> dict[str, list[str]]:

@@ -75,9 +75,9 @@ def _is_default(value: Any, default: Any) -> bool:
 
 def _is_shown(value: Any, field: Field) -> bool:
     """Return True for what was changed, and for the numbers that say how large a noise is."""
-    given = getattr(value, field.name)
-    is_size = isinstance(value, Distribution) and field.name in ("std", "p") and isinstance(given, Real)
-    return is_size or not _is_default(given, field.default)
+    setting = getattr(value, field.name)
+    is_size = isinstance(value, Distribution) and field.name in ("std", "p") and isinstance(setting, Real)
+    return is_size or not _is_default(setting, field.default)
 
 
 def _said(value: Any) -> str:

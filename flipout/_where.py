@@ -195,13 +195,17 @@ def _refuse_computed(model: nn.Module, where: Where | None) -> None:
         )
         for name in (n for n in _attributes(layer) if any(re.fullmatch(pattern, n) for pattern in wanted)):
             owner, _, local = name.rpartition(".")
-            module, own, full = layer.get_submodule(owner), own_parameter(layer, name), f"{label}.{name}".lstrip(".")
+            module, parameter, full = (
+                layer.get_submodule(owner),
+                own_parameter(layer, name),
+                f"{label}.{name}".lstrip("."),
+            )
             if not match(full):
                 continue
-            if isinstance(own, nn.parameter.UninitializedParameter):
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
                 raise Unsupported(f"{full} has no shape yet (a lazy module). Run one batch through the model first.")
             if parametrize.is_parametrized(module, local) or (
-                own is None and isinstance(getattr(module, local, None), torch.Tensor)
+                parameter is None and isinstance(getattr(module, local, None), torch.Tensor)
             ):
                 raise Unsupported(
                     f"{full} is parametrised (weight_norm, spectral_norm or the like): computed, not a Parameter. "

@@ -84,15 +84,15 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 
 def gradients_if_the_seed_changes(layer: nn.Module, x: Tensor) -> list[dict[str, Tensor]]:
     """Of one draw, whose seed stays as it is between forward and backward, and is written to there."""
-    seed, made = torch.zeros((), dtype=torch.int64, device=x.device), []
+    seed, results = torch.zeros((), dtype=torch.int64, device=x.device), []
     for after in (1, 2):
         with flipout.hold(layer, seed=seed.fill_(1)):
             y = layer(x)
         seed.fill_(after)
         layer.zero_grad()
         y.square().sum().backward()
-        made.append(gradients(layer))
-    return made
+        results.append(gradients(layer))
+    return results
 
 
 def state(model: nn.Module) -> dict[str, tuple]:

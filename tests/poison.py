@@ -18,13 +18,13 @@ def poisoned(place: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:
     """
 
     def full(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def made(*given: Any, **options: Any) -> Tensor:
-            out = make(*given, **options)
+        def poisoned(*size: Any, **options: Any) -> Tensor:
+            out = make(*size, **options)
             with torch.no_grad():
                 out.fill_(worst(out.dtype))
                 return out if place is None else place(out)
 
-        return made
+        return poisoned
 
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch, "empty_strided"), (Tensor, "new_empty")):

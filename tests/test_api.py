@@ -35,8 +35,8 @@ def public() -> dict[str, Any]:
     found = {}
     for module in map(import_module, PACKAGES):
         found |= {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
-    found |= {f"flipout.errors.{name}": made for name, made in vars(errors).items() if inspect.isclass(made)}
-    return {name: made for name, made in found.items() if not inspect.ismodule(made)}
+    found |= {f"flipout.errors.{name}": error for name, error in vars(errors).items() if inspect.isclass(error)}
+    return {name: member for name, member in found.items() if not inspect.ismodule(member)}
 
 
 PUBLIC = public()
@@ -56,61 +56,63 @@ def test_no_entry_is_a_module() -> None:
 @pytest.mark.parametrize("name", LISTED)
 def test_it_exists_and_says_what_it_is(name: str) -> None:
     module, _, last = name.rpartition(".")
-    made = getattr(import_module(module), last)
-    if not (inspect.isclass(made) or inspect.isroutine(made)):
+    member = getattr(import_module(module), last)
+    if not (inspect.isclass(member) or inspect.isroutine(member)):
         assert documented(module, last), f"{name} has no docstring: a string after its assignment"
         return
-    own = vars(made).get("__doc__") if inspect.isclass(made) else made.__doc__
-    assert own, f"{name} has no docstring of its own"
-    assert not own.startswith(f"{last}("), f"{name} has only the docstring that dataclass made"
+    docstring = vars(member).get("__doc__") if inspect.isclass(member) else member.__doc__
+    assert docstring, f"{name} has no docstring of its own"
+    assert not docstring.startswith(f"{last}("), f"{name} has only the docstring that dataclass made"
 
 
-@pytest.mark.parametrize("name", [name for name, made in PUBLIC.items() if inspect.isclass(made)])
+@pytest.mark.parametrize("name", [name for name, member in PUBLIC.items() if inspect.isclass(member)])
 def test_its_public_methods_say_what_they_do(name: str) -> None:
-    for method, made in vars(PUBLIC[name]).items():
-        function = made.fget if isinstance(made, property) else getattr(made, "__func__", made)
+    for method, member in vars(PUBLIC[name]).items():
+        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
         if method.startswith("_") or not inspect.isfunction(function):
             continue
         inherited = (getattr(parent, method, None) for parent in PUBLIC[name].__mro__)
-        assert any(inspect.getdoc(one) for one in inherited), f"{name}.{method} has no docstring"
+        assert any(inspect.getdoc(parent) for parent in inherited), f"{name}.{method} has no docstring"
 
 
 # Their docstrings say what their fields are.
 SETTINGS = (flipout.Distribution, flipout.Scheme, flipout.bayes.Prior, flipout.es.Population)
 
 
-@pytest.mark.parametrize("name", [name for name, made in PUBLIC.items() if inspect.isclass(made)])
+@pytest.mark.parametrize("name", [name for name, member in PUBLIC.items() if inspect.isclass(member)])
 def test_the_fields_of_what_is_returned_have_a_line_each(name: str) -> None:
     """The site makes it of the comment behind the field."""
-    made = PUBLIC[name]
-    fields = made._fields if hasattr(made, "_fields") else getattr(made, "__dataclass_fields__", ())
-    if not issubclass(made, SETTINGS):
+    settings = PUBLIC[name]
+    fields = settings._fields if hasattr(settings, "_fields") else getattr(settings, "__dataclass_fields__", ())
+    if not issubclass(settings, SETTINGS):
         for field in fields:
-            assert re.search(rf"^    {field}: .*  # \w*", inspect.getsource(made), re.MULTILINE), f"{name}.{field}"
+            assert re.search(rf"^    {field}: .*  # \w*", inspect.getsource(settings), re.MULTILINE), f"{name}.{field}"
 
 
-def methods(made: Any) -> dict[str, Any]:
-    found = {name: getattr(one, "fget", getattr(one, "__func__", one)) for name, one in vars(made).items()}
+def methods(owner: Any) -> dict[str, Any]:
+    found = {name: getattr(member, "fget", getattr(member, "__func__", member)) for name, member in vars(owner).items()}
     return {
-        name: one for name, one in found.items() if name[0] != "_" and name != "forward" and inspect.isfunction(one)
+        name: member
+        for name, member in found.items()
+        if name[0] != "_" and name != "forward" and inspect.isfunction(member)
     }
 
 
-SHAPED = {name: made for name, made in PUBLIC.items() if inspect.isfunction(made)} | {
-    f"{name}.{method}": one
-    for name, made in PUBLIC.items()
-    if inspect.isclass(made) and made is not flipout.nn.Perturbed  # whose methods are for layers
-    for method, one in methods(made).items()
+SHAPED = {name: function for name, function in PUBLIC.items() if inspect.isfunction(function)} | {
+    f"{name}.{method}": function
+    for name, member in PUBLIC.items()
+    if inspect.isclass(member) and member is not flipout.nn.Perturbed  # whose methods are for layers
+    for method, function in methods(member).items()
 }
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, made in SHAPED.items() if re.search("Tensor|Array", str(inspect.signature(made)))]
+    "name", [name for name, function in SHAPED.items() if re.search("Tensor|Array", str(inspect.signature(function)))]
 )
 def test_tensors_have_shapes(name: str) -> None:
     owner, _, method = name.rpartition(".")
-    made = getattr(PUBLIC[owner], method) if owner in PUBLIC else SHAPED[name]
-    said = inspect.getdoc(made.fget if isinstance(made, property) else made) or ""
+    function = getattr(PUBLIC[owner], method) if owner in PUBLIC else SHAPED[name]
+    said = inspect.getdoc(function.fget if isinstance(function, property) else function) or ""
     assert re.search(r"\([^)]*(,|…)[^)]*\)|shape|\(\)", said), f"{name}: {said}"
 
 
@@ -118,8 +120,8 @@ def documented(module: str, name: str) -> bool:
     """Whether a string stands after the assignment of that name, somewhere in its package."""
     source = Path(str(inspect.getsourcefile(import_module(module))))
     for path in source.parent.glob("*.py") if source.stem == "__init__" else [source]:
-        for one, following in pairwise(ast.parse(path.read_text()).body):
-            targets = [one.target] if isinstance(one, ast.AnnAssign) else getattr(one, "targets", [])
+        for statement, following in pairwise(ast.parse(path.read_text()).body):
+            targets = [statement.target] if isinstance(statement, ast.AnnAssign) else getattr(statement, "targets", [])
             if [name] == [target.id for target in targets if isinstance(target, ast.Name)]:
                 return isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
     return False

@@ -40,14 +40,14 @@ def check(model: nn.Module, fast: nn.Module, x: Tensor, **tolerance: Any) -> Non
     y = fast(x)
     torch.manual_seed(3)
     assert torch.equal(fast(x), y)
-    made = []
+    results = []
     for call in (model, fast):
         model.zero_grad()
         with flipout.hold(model, seed=7):
             y = call(x)
         y.square().sum().backward()
-        made.append((y.detach(), gradients(model)))
-    torch.testing.assert_close(made[1], made[0], **tolerance)
+        results.append((y.detach(), gradients(model)))
+    torch.testing.assert_close(results[1], results[0], **tolerance)
 
 
 @pytest.mark.parametrize(("name", "distribution"), list(zip(CASES, [FIXED, LEARNED, LEARNED, FIXED], strict=True)))
@@ -87,13 +87,13 @@ def test_contexts_around_a_compiled_model():
 def test_seeds_in_tensors_do_not_recompile():
     model, x = flipout.perturb(nn.Linear(4, 3), FIXED), torch.randn(4, 4)
     fast = compiled(model)
-    made = []
+    outputs = []
     for seed in range(3):
         stance = torch.compiler.set_stance("default" if seed == 0 else "fail_on_recompile")
         with flipout.hold(model, seed=torch.tensor(seed)), stance:
-            made.append(fast(x))
-            torch.testing.assert_close(made[-1], model(x))
-    assert not torch.equal(made[0], made[1])
+            outputs.append(fast(x))
+            torch.testing.assert_close(outputs[-1], model(x))
+    assert not torch.equal(outputs[0], outputs[1])
 
 
 def test_a_loss_around_the_model():
@@ -118,7 +118,7 @@ def test_a_compiled_layer_inside_an_eager_model():
 
 
 def test_a_compiled_layer_in_a_checkpoint_of_an_eager_model():
-    made = []
+    results = []
     for compile_it, wrap in (
         (False, lambda block, x: block(x)),
         (True, flipout.checkpoint),
@@ -130,13 +130,13 @@ def test_a_compiled_layer_in_a_checkpoint_of_an_eager_model():
             model.blocks[0][0].compile(fullgraph=True, backend="aot_eager")
         torch.manual_seed(2)
         loss = model(torch.ones(3, 4)).sum()
-        if len(made) == 2:
+        if len(results) == 2:
             with pytest.raises(Exception, match="compiled apart from its root"):
                 loss.backward()
         else:
             loss.backward()
-            made.append(gradients(model))
-    torch.testing.assert_close(made[0], made[1])
+            results.append(gradients(model))
+    torch.testing.assert_close(results[0], results[1])
 
 
 def test_a_compiled_model_with_a_forward_of_its_own_has_one_draw():

@@ -46,35 +46,35 @@ def frozen(model: Any, x: torch.Tensor) -> torch.Tensor:
 
 def work(rank: int) -> dict[str, Any]:
     x = X[rank * EACH : (rank + 1) * EACH]
-    made: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, scheme in SCHEMES.items():
         for share in (False, True):
             model = build(scheme, share_base=share)
             torch.manual_seed(6)
-            made[f"{name} {share}"] = step(model, x)
+            results[f"{name} {share}"] = step(model, x)
         model = build(scheme)
         with flipout.hold(model, seed=9):
-            made[f"{name} seed"] = model(x).detach()
+            results[f"{name} seed"] = model(x).detach()
         for share in (False, True):
             model = build(scheme, share_base=share)
             torch.manual_seed(6)
-            made[f"{name} {share} unequal"] = [step(model, X[cut]) for cut in shares(rank)]
-    made["compiled"] = compiled(build(flipout.Flipout(), share_base=True), rank)
+            results[f"{name} {share} unequal"] = [step(model, X[cut]) for cut in shares(rank)]
+    results["compiled"] = compiled(build(flipout.Flipout(), share_base=True), rank)
     model = build(flipout.Flipout(), share_base=True)
     torch.manual_seed(6 + rank)  # the generators differ: rank 0's number counts
     parallel = nn.parallel.DistributedDataParallel(model)
     parallel(x).square().sum().backward()
-    made["ddp"] = gradients(model)
-    return made
+    results["ddp"] = gradients(model)
+    return results
 
 
 def compiled(model: Any, rank: int) -> dict[str, Any]:
     """How far a compiled model is from itself, of equal shares; and what it says of unequal ones."""
     fast, (_, unequal, equal) = torch.compile(model, backend="aot_eager"), (X[cut] for cut in shares(rank))
     torch.manual_seed(6)
-    made = model(equal)
+    eager = model(equal)
     torch.manual_seed(6)
-    apart = (fast(equal) - made).abs().max().item()
+    apart = (fast(equal) - eager).abs().max().item()
     try:
         fast(unequal)
     except RuntimeError as error:
@@ -180,6 +180,6 @@ def test_freeze_counts_the_examples_of_its_own_rank(ranks, case):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_seed_folds_nothing(ranks, scheme):
     model = build(SCHEMES[scheme])
-    for rank, made in enumerate(ranks):
+    for rank, results in enumerate(ranks):
         with flipout.hold(model, seed=9):
-            torch.testing.assert_close(model(X[rank * EACH : (rank + 1) * EACH]), made[f"{scheme} seed"])
+            torch.testing.assert_close(model(X[rank * EACH : (rank + 1) * EACH]), results[f"{scheme} seed"])

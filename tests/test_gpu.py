@@ -70,10 +70,21 @@ def test_same_elbo_and_predictions_as_on_the_cpu(prior: flipout.bayes.Prior) -> 
         with flipout.hold(model, seed=11):
             terms = elbo(inputs, targets)
         terms.loss.backward()
-        made = flipout.bayes.predict(model, inputs, 20, likelihood="categorical", seed=3, chunk=30, quantiles=(0.5,))
+        prediction = flipout.bayes.predict(
+            model, inputs, 20, likelihood="categorical", seed=3, chunk=30, quantiles=(0.5,)
+        )
         flipout.bayes.Guard(torch.optim.SGD(model.parameters(), 0.1)).step(terms.loss)
         flipout.bayes.prune(model, 0.5)
-        results.append([terms.loss, terms.kl, made.mean, made.standard_error, made.epistemic, made.quantiles])
+        results.append(
+            [
+                terms.loss,
+                terms.kl,
+                prediction.mean,
+                prediction.standard_error,
+                prediction.epistemic,
+                prediction.quantiles,
+            ]
+        )
         results[-1] += [parameter.detach() for parameter in model.parameters()]
     for mine, theirs in zip(*results, strict=True):
         torch.testing.assert_close(mine, theirs.cpu(), rtol=1e-8, atol=1e-10)
@@ -121,9 +132,9 @@ def test_noise_of_a_large_tensor_is_that_of_the_cpu(kind: str) -> None:
     start = stream_starts(torch.tensor(-(2**60)), KEY, NOISE, 0, 3)
     with using("triton"):
         assert torch.equal(stream_starts(torch.tensor(-(2**60)).cuda(), KEY, NOISE, 0, 3).cpu(), start)
-        made = getattr(Stream(start.cuda(), (1001, 1003), torch.float32), kind)()
+        numbers = getattr(Stream(start.cuda(), (1001, 1003), torch.float32), kind)()
     expected = getattr(Stream(start, (1001, 1003), torch.float32), kind)()
-    torch.testing.assert_close(made.cpu(), expected, rtol=2.0**-20 if kind == "normal" else 0.0, atol=0.0)
+    torch.testing.assert_close(numbers.cpu(), expected, rtol=2.0**-20 if kind == "normal" else 0.0, atol=0.0)
 
 
 @pytest.mark.parametrize("kind", ["normal", "sign"])
@@ -135,9 +146,9 @@ def test_tensors_of_more_elements_than_an_int32_counts(kind: str) -> None:
     half = -(-size // 2)
     element = torch.tensor([[0, 1, half - 1, half, half + 1, 2**31 - 1, 2**31, size - 2, size - 1]])
     with using("triton"):
-        made = getattr(Stream(start.cuda(), (size,), torch.bfloat16), kind)()
+        numbers = getattr(Stream(start.cuda(), (size,), torch.bfloat16), kind)()
     alone = getattr(Stream(start.unsqueeze(1), (size,), torch.bfloat16, element), kind)()
-    torch.testing.assert_close(made[0, element[0].cuda()].cpu(), alone[0], rtol=2.0**-7, atol=0.0)
+    torch.testing.assert_close(numbers[0, element[0].cuda()].cpu(), alone[0], rtol=2.0**-7, atol=0.0)
 
 
 def test_signs_of_more_elements_than_an_int32_counts() -> None:
@@ -146,9 +157,9 @@ def test_signs_of_more_elements_than_an_int32_counts() -> None:
         pytest.skip("not enough memory on this device")
     seed = torch.tensor(-1)
     with using("triton"):
-        (made,) = next(signs(seed.cuda(), KEY, [(1, features)], 2**32 - count, count, torch.bfloat16))
+        (drawn,) = next(signs(seed.cuda(), KEY, [(1, features)], 2**32 - count, count, torch.bfloat16))
     (last,) = next(signs(seed, KEY, [(1, features)], 2**32 - 3, 3, torch.bfloat16))
-    assert torch.equal(made[-3:].cpu(), last)
+    assert torch.equal(drawn[-3:].cpu(), last)
 
 
 def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
@@ -162,13 +173,13 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         next(signs(there, key, [(0, size), (1, size)], first, size, torch.float32))
 
     def compiled() -> int:
-        own = [
+        launched = [
             kernels.paired_noise._pairs,
             kernels.sign_noise._bits,
             kernels.noise_starts._starts,
             kernels.signs._signs,
         ]
-        return sum(len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in own)
+        return sum(len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in launched)
 
     with using("triton"):
         for size in (1, 3, 64):  # one stream or several, sizes of any number or multiples of 64
@@ -184,9 +195,9 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
 
 def copied(layer: nn.RNNBase) -> nn.RNNBase:
     """torch leaves the weights of a copy in pieces, and warns of them."""
-    made = copy.deepcopy(layer)
-    made.flatten_parameters()
-    return made
+    flattened = copy.deepcopy(layer)
+    flattened.flatten_parameters()
+    return flattened
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -210,9 +221,9 @@ def test_shared_weights_run_through_torchs_own_layer_without_a_warning(kind, dty
     torch.testing.assert_close(y.double(), expected, rtol=rtol, atol=atol)
     torch.testing.assert_close(mine[0].double(), theirs[0], rtol=rtol, atol=atol)
     names = [name for name, _ in layer.named_parameters()]
-    for name, one, other in zip(names, mine[1:], theirs[1:], strict=True):
+    for name, gradient, exact_gradient in zip(names, mine[1:], theirs[1:], strict=True):
         seen = weights[name].double() / layer.get_parameter(name).double() if name in weights else 1.0
-        torch.testing.assert_close(one.double(), other * seen, rtol=rtol, atol=5 * atol)
+        torch.testing.assert_close(gradient.double(), exact_gradient * seen, rtol=rtol, atol=5 * atol)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -238,15 +249,15 @@ def test_sequences_at_the_papers_sizes_are_those_of_the_definition(count, steps,
     torch.manual_seed(0)
     layer = flipout.perturb(nn.LSTM(width, width).cuda(), flipout.MultiplicativeGaussian(0.5), where="weight_hh*")
     x = torch.randn(steps, count, width, device="cuda")
-    made = []
+    results = []
     ways: list[tuple[Backend, torch.dtype]] = [("eager", torch.float64), ("eager", dtype), ("triton", dtype)]
-    for backend, own in ways:
-        model = copy.deepcopy(layer).to(own)
+    for backend, place in ways:
+        model = copy.deepcopy(layer).to(place)
         with flipout.hold(model, seed=3), using(backend):
-            y, (h, c) = model(x.to(own))
+            y, (h, c) = model(x.to(place))
             loss = y.double().square().sum() + h.double().sum() + c.double().square().sum()
-            made.append([y, h, c, *torch.autograd.grad(loss, list(model.parameters()))])
-    for exact, eager, mine in zip(*made, strict=True):
+            results.append([y, h, c, *torch.autograd.grad(loss, list(model.parameters()))])
+    for exact, eager, mine in zip(*results, strict=True):
         size = exact.norm()
         error, bound = (mine - exact).norm() / size, (eager - exact).norm() / size
         assert error <= 2 * bound + 4 * torch.finfo(dtype).eps
@@ -281,7 +292,7 @@ def test_sums_over_a_population_in_half_precision(scheme: flipout.Scheme, size: 
         exact = [exact[id(parameter)] for parameter in model.parameters()]
     model = model.to("cuda", dtype)
     with torch.no_grad(), flipout.hold(model, 3):
-        made = {id(parameter): total for parameter, total in weighted_sums(model, coefficients)}
+        totals = {id(parameter): total for parameter, total in weighted_sums(model, coefficients)}
     for parameter, truth in zip(model.parameters(), exact, strict=True):
-        error = made[id(parameter)].double().cpu() - truth
+        error = totals[id(parameter)].double().cpu() - truth
         assert error.norm() <= 2.0**-6 * truth.norm()

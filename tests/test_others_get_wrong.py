@@ -21,8 +21,8 @@ SCHEMES = ("shared", "flipout", flipout.Flipout(group=2), "independent")
 
 def shape_after(examples: int, layer: nn.Module) -> tuple[int, ...]:
     """An input for a convolution."""
-    made: Any = layer
-    return examples, made.in_channels, *[5 + i for i in range(len(made.kernel_size))]
+    convolution: Any = layer
+    return examples, convolution.in_channels, *[5 + i for i in range(len(convolution.kernel_size))]
 
 
 CONVOLUTIONS = [

@@ -100,17 +100,17 @@ def test_using_shows_the_scheme_in_use():
 
 
 def test_a_prior_that_was_loaded_is_said():
-    def made(std: float) -> nn.Module:
+    def noisy(std: float) -> nn.Module:
         torch.manual_seed(0)
         return flipout.perturb(mlp(), flipout.MeanField(prior=flipout.bayes.Normal(0.0, std)))
 
-    model = made(1.0)
+    model = noisy(1.0)
     assert "prior now" not in f"{model}{flipout.summary(model)}"
-    model.load_state_dict(made(9.0).state_dict())
+    model.load_state_dict(noisy(9.0).state_dict())
     assert str(model).count("(prior now std=9)") == 2
     assert flipout.summary(model).rows[0].noise.endswith("(prior now std=9)")
-    assert flipout.bayes.kl(model) == flipout.bayes.kl(made(9.0))
-    assert "(prior now" not in str(made(1.0).to("meta"))
+    assert flipout.bayes.kl(model) == flipout.bayes.kl(noisy(9.0))
+    assert "(prior now" not in str(noisy(1.0).to("meta"))
     learned = flipout.perturb(mlp(), flipout.MeanField(prior=flipout.bayes.Normal(0.0, 2.0, learn_scale=True)))
     assert "prior now" not in str(learned)
     tenth = flipout.MeanField(prior=flipout.bayes.Normal(0.0, 0.1, learn_scale=True))

@@ -124,8 +124,8 @@ def test_a_parameter_that_an_unknown_layer_uses_too_is_noisy_there():
     model["b"].gain = model["a"].weight
     flipout.perturb(model, GAUSSIAN)
     model.forward = lambda x: (model["a"](x) - model["a"].bias, model["b"](x))
-    made, read = model(torch.randn(5, 4))
-    torch.testing.assert_close(made, read)
+    called, read = model(torch.randn(5, 4))
+    torch.testing.assert_close(called, read)
 
 
 def test_a_model_without_known_layers():
@@ -289,9 +289,9 @@ def test_a_class_that_derives_from_a_registered_one(monkeypatch):
     model = flipout.perturb(nn.Sequential(Doubled()), GAUSSIAN)
     x = torch.randn(5, 4)
     with flipout.hold(model):
-        made = model(x)
+        actual = model(x)
         weights = flipout.example_weights(model[0])["gain"]
-    torch.testing.assert_close(made, 2 * torch.einsum("noi,ni->no", weights, x))
+    torch.testing.assert_close(actual, 2 * torch.einsum("noi,ni->no", weights, x))
 
 
 def test_a_name_taken_by_someone_else(monkeypatch):

@@ -150,18 +150,18 @@ def _unpacked(signs: _Signs, words: np.ndarray, examples: int, real: torch.dtype
         return {(key, dim): torch.from_numpy(flat[:, begin:end]) for key, dim, begin, end in signs.columns}
     # Unpack one dimension at a time, since rows that lie close together are read faster. Allocate once: glibc hands
     # many smaller blocks back to the system every time, and the page faults take as long as all products.
-    made, room = {}, np.empty(8 * examples * signs.bytes.size, signs_type(real))
+    signs_by_key, room = {}, np.empty(8 * examples * signs.bytes.size, signs_type(real))
     for key, dim, begin, end in signs.columns:
         byte, used = signs.bytes[begin // 8], -((begin - end) // 8)
         rows = taken_rows(codes[:, byte : byte + used], real, out=room[begin * examples :][: 8 * used * examples])
-        made[key, dim] = torch.from_numpy(rows[:, : end - begin])
-    return made
+        signs_by_key[key, dim] = torch.from_numpy(rows[:, : end - begin])
+    return signs_by_key
 
 
 def _normals(noise: _Noise, words: np.ndarray, real: torch.dtype) -> dict[int, Tensor]:
     cosine, sine = normal_pairs(words, real)
-    made = {}
+    noise_by_key = {}
     for key, shape, begin, end in noise.words:
         numbers = np.concatenate((cosine[..., begin:end], sine[..., begin:end]), -1)[..., : math.prod(shape)]
-        made[key] = torch.from_numpy(numbers.reshape(*cosine.shape[:-1], *shape))
-    return made
+        noise_by_key[key] = torch.from_numpy(numbers.reshape(*cosine.shape[:-1], *shape))
+    return noise_by_key

@@ -66,10 +66,10 @@ def perturbations(layer: "Perturbed", x: Tensor, dtype: torch.dtype) -> Perturba
         session.count(rows, label_of(layer), is_certain=is_certain)
     if session.draw.seed.device != x.device:
         session = session.to(x.device)
-    made = None
+    at_once = None
     if session.roster is not None and not torch.compiler.is_compiling():
-        made = session.at_once(dtype, scheme.group, scheme.is_grouped)
-    return Perturbations(layer, session, keys, dtype, scheme, made)
+        at_once = session.at_once(dtype, scheme.group, scheme.is_grouped)
+    return Perturbations(layer, session, keys, dtype, scheme, at_once)
 
 
 def find_pass(layer: "Perturbed", device: torch.device) -> tuple[Pass, Keys, torch.device | None, Scheme]:

@@ -76,7 +76,9 @@ def prior_numbers(layer: "Perturbed", name: str) -> dict[str, Tensor]:
 def prior_changes(layer: "Perturbed", name: str) -> str:
     """Say which numbers of the prior were learned or loaded since it was made: " (prior now std=9)"."""
     prior = getattr(layer.flipout.distributions[name], "prior", None)
-    if not isinstance(prior, Prior) or any(own in layer.flipout.pending for own in companion_names(layer, name)):
+    if not isinstance(prior, Prior) or any(
+        companion in layer.flipout.pending for companion in companion_names(layer, name)
+    ):
         return ""
     initial, changes = prior.numbers(), []
     for number, value in prior_numbers(layer, name).items():

@@ -78,5 +78,5 @@ def _named(plain: type, bases: tuple[type, ...], origin: tuple[Any, ...], **decl
 
 
 def _new(kind: str, *origin: Any) -> nn.Module:
-    made = {"by_reads": by_reads, "derived": derived, "mixed": mixed_into}[kind](*origin)
-    return made.__new__(made)
+    derived_type = {"by_reads": by_reads, "derived": derived, "mixed": mixed_into}[kind](*origin)
+    return derived_type.__new__(derived_type)

@@ -72,11 +72,11 @@ class Directions:
 
     def _made_at_once(self, name: str, rows: int) -> Weight | None:
         """Return a weight with the signs that were made at once for the whole draw, or None if there are none."""
-        made, key = self.noise.at_once, self.noise.keys[name]
-        if made is None or made.bases > 1:
+        at_once, key = self.noise.at_once, self.noise.keys[name]
+        if at_once is None or at_once.bases > 1:
             return None
-        r, s = made.signs.get((key, 0)), made.signs.get((key, 1))
+        r, s = at_once.signs.get((key, 0)), at_once.signs.get((key, 1))
         if r is None or s is None or len(r) != rows or (r.shape[1], s.shape[1]) != getattr(self.layer, name).shape:
             return None
         p = self.noise.matrix(name)
-        return Weight(p.mean, p.delta(made.base), -r if p.draw.antithetic else r, s)
+        return Weight(p.mean, p.delta(at_once.base), -r if p.draw.antithetic else r, s)

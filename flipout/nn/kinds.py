@@ -38,11 +38,11 @@ def kind_of(module: nn.Module, layers: Layers) -> type[Perturbed] | None:
     known = next((layers[base] for base in plain.__mro__ if base in layers), None)
     if known is not None and not issubclass(plain, LazyModuleMixin):
         return derived(plain, known)
-    own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
-    if not own or any(isinstance(p, UninitializedParameter) for p in own.values()):
+    parameters = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
+    if not parameters or any(isinstance(p, UninitializedParameter) for p in parameters.values()):
         return None
-    matrices = tuple(name for name, parameter in own.items() if parameter.dim() > 1)
-    others = tuple(name for name in own if name not in matrices)
+    matrices = tuple(name for name, parameter in parameters.items() if parameter.dim() > 1)
+    others = tuple(name for name in parameters if name not in matrices)
     return by_reads(plain, matrices, others, class_path(plain) in READ_BY_DEFAULT)
 
 

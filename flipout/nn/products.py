@@ -32,8 +32,8 @@ def by_scheme(
         on_left = weight is (args[1] if name == "__rmatmul__" else args[0])
         if not on_left:
             return multiply(weight._sources[0], x, None, turned=not weight._is_transposed)
-        made = multiply(weight._sources[0], x.mT, None, turned=bool(weight._is_transposed))
-        return None if made is None else made.mT
+        product = multiply(weight._sources[0], x.mT, None, turned=bool(weight._is_transposed))
+        return None if product is None else product.mT
     if name == "addmm" and not kwargs and args[0].dim() == 1:
         return multiply(weight._sources[0], x, args[0], turned=not weight._is_transposed)
     if name == "embedding" and not weight._is_transposed and not any(args[3:]) and set(kwargs) <= {"padding_idx"}:

@@ -88,9 +88,9 @@ def serve(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if x is None or any(other is not x for other in beside if not _is_weight(name, other, args, kwargs)):
         raise refusal(handles, operation, why or "which of its operands has the examples is not known")
     try:
-        made = by_scheme(name, x, args, kwargs, handles)
-        made = _each(func, x, args, kwargs, handles) if made is None else made
-        return _without_padding(made, x, args, kwargs) if name == "embedding" else made
+        served = by_scheme(name, x, args, kwargs, handles)
+        served = _each(func, x, args, kwargs, handles) if served is None else served
+        return _without_padding(served, x, args, kwargs) if name == "embedding" else served
     except (FlipoutError, RuntimeError) as error:
         raise refusal(handles, operation, f"for each example by itself it fails: {error}".rstrip(".")) from error
 
@@ -182,9 +182,9 @@ def _composed(func: Any, name: str, args: tuple, kwargs: dict[str, Any], handles
         return NoisyParameter(sources, lambda v: pick(value(v)), part.detach(), needs_grad, turned, is_routed)
 
     if isinstance(mean, Tensor):
-        return handle(mean, lambda made: made, turned)
+        return handle(mean, lambda result: result, turned)
     if isinstance(mean, (tuple, list)) and all(isinstance(part, Tensor) for part in mean):
-        return tuple(handle(part, lambda made, i=i: made[i], None) for i, part in enumerate(mean))
+        return tuple(handle(part, lambda results, i=i: results[i], None) for i, part in enumerate(mean))
     raise refusal(handles, name, f"it makes a {type(mean).__name__} of the weight")
 
 
@@ -221,11 +221,11 @@ def _each(func: Any, x: Tensor, args: tuple, kwargs: dict[str, Any], handles: li
     stacks = [example_stack(source.layer, source.name, rows) for source in sources]
     places = {source: i for i, source in enumerate(sources)}
 
-    def alone(own: Tensor, *values: Tensor) -> Tensor:
+    def alone(weight: Tensor, *values: Tensor) -> Tensor:
         formed: dict[int, Any] = {id(h): h._compute([values[places[s]] for s in h._sources]) for h in handles}
-        formed[id(x)] = own
+        formed[id(x)] = weight
         return func(*swapped(args, formed), **swapped(kwargs, formed))
 
     each = rows.unflatten(0, (len(stacks[0]), -1)).movedim(1, dim + 1)
-    made = torch.vmap(alone)(each, *stacks)  # each example has its rows in dimension `dim`, as the batch has
-    return rows_back(made.movedim(dim + 1, 1).flatten(0, 1), place)
+    outputs = torch.vmap(alone)(each, *stacks)  # each example has its rows in dimension `dim`, as the batch has
+    return rows_back(outputs.movedim(dim + 1, 1).flatten(0, 1), place)

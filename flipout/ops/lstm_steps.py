@@ -83,11 +83,11 @@ def run_backward(
     upstreams, dh, dc = map(view, grads)
     dc_of_each, each, by_gate = dc[:, None], dgates.unbind(0), view(dgates.unflatten(-1, (4, width)))
     arrays = upstreams, view(gates.narrow(-1, width, width)), view(dgates), by_gate[:, :, :3], by_gate[:, :, 3]
-    some = min(max(_CACHED // (count * rows), 1), steps)
-    slopes = gates.new_empty(5, some, count, width)
+    chunk = min(max(_CACHED // (count * rows), 1), steps)
+    slopes = gates.new_empty(5, chunk, count, width)
     with np.errstate(all="ignore"):
-        for start in _ordered(range(0, steps, some), not reverse):
-            part = slice(start, min(start + some, steps))
+        for start in _ordered(range(0, steps, chunk), not reverse):
+            part = slice(start, min(start + chunk, steps))
             _put_slopes(slopes, gates[part], cells[0][part], cells[1][part], xp, view)
             by_c, by_h, to_c = view(slopes[:3]).swapaxes(0, 1).swapaxes(1, 2), view(slopes[3]), view(slopes[4])
             parts = zip(each[part], *(array[part] for array in arrays), by_c, by_h, to_c, strict=False)

@@ -25,7 +25,7 @@ def build(prior: Any) -> Any:
 
 
 def work(rank: int) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     half = slice(3 * rank, 3 * rank + 3)
     for kind, prior in PRIORS.items():
         for share, bounds in SHARES.items():
@@ -34,21 +34,21 @@ def work(rank: int) -> dict[str, Any]:
             here = slice(bounds[rank], bounds[rank + 1])
             with flipout.hold(model, seed=7, first=bounds[rank]):
                 elbo(X[here], Y[here], batch=3).loss.backward()
-            made[f"{kind} {share}"] = gradients(model)
+            results[f"{kind} {share}"] = gradients(model)
         model = build(prior)
         torch.manual_seed(8 + rank)  # a fresh draw: rank 0's number counts
         elbo = ELBO(nn.parallel.DistributedDataParallel(model), "categorical", num_data=60)
         elbo(X[half], Y[half]).loss.backward()
-        made[f"{kind} fresh"] = gradients(model)
+        results[f"{kind} fresh"] = gradients(model)
     model = build(PRIORS["closed form"])
     elbo = ELBO(model, "gaussian", num_data=60)
     parallel = nn.parallel.DistributedDataParallel(elbo)
     with flipout.hold(model, seed=7, first=3 * rank):
         parallel(X[half], X[half, :3]).loss.backward()
-    made["learned noise"] = gradients(elbo)
-    made["refused"] = refusal(model)
-    made["guard"] = guarded(rank)
-    return made
+    results["learned noise"] = gradients(elbo)
+    results["refused"] = refusal(model)
+    results["guard"] = guarded(rank)
+    return results
 
 
 def refusal(model: Any) -> str:

@@ -99,23 +99,23 @@ def test_the_loss_is_per_example() -> None:
     model = bayesian(scheme="shared")
     elbo = ELBO(model, "categorical", num_data=500)
     with flipout.hold(model, seed=3):
-        one = elbo(X, Y).loss
+        loss = elbo(X, Y).loss
     with flipout.hold(model, seed=3):
-        torch.testing.assert_close(elbo(torch.cat((X, X)), torch.cat((Y, Y))).loss, one)
+        torch.testing.assert_close(elbo(torch.cat((X, X)), torch.cat((Y, Y))).loss, loss)
 
 
 def test_the_bound_is_unbiased_over_minibatches() -> None:
     model = bayesian()
     elbo = ELBO(model, "categorical", num_data=12)
 
-    def bound(seed: Tensor, some: Tensor) -> Tensor:
+    def bound(seed: Tensor, rows: Tensor) -> Tensor:
         with flipout.hold(model, seed=seed):
-            return elbo(X[some], Y[some]).elbo.detach()
+            return elbo(X[rows], Y[rows]).elbo.detach()
 
     batches = torch.randint(12, (8000, 4), generator=torch.Generator().manual_seed(0))
-    made = torch.func.vmap(bound)(many_draws.seeds(8000), batches)
+    bounds = torch.func.vmap(bound)(many_draws.seeds(8000), batches)
     whole = torch.func.vmap(bound)(many_draws.seeds(8000, 10**6), torch.arange(12).expand(8000, 12))
-    assert_same_mean(made, whole)
+    assert_same_mean(bounds, whole)
 
 
 def test_the_gradient_vanishes_at_the_best_factorised_posterior() -> None:
@@ -136,9 +136,9 @@ def test_the_gradient_vanishes_at_the_best_factorised_posterior() -> None:
     def gradients(num_data: int) -> dict[str, Tensor]:
         elbo = ELBO(model, likelihood, num_data=num_data)
 
-        def loss(parameters: dict[str, Tensor], seed: Tensor, some: Tensor) -> Tensor:
+        def loss(parameters: dict[str, Tensor], seed: Tensor, rows: Tensor) -> Tensor:
             with flipout.hold(model, seed=seed):
-                return torch.func.functional_call(elbo, parameters, (inputs[some], targets[some])).loss
+                return torch.func.functional_call(elbo, parameters, (inputs[rows], targets[rows])).loss
 
         return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(best, many_draws.seeds(20_000), batches)
 
@@ -199,12 +199,12 @@ def test_eval_mode_still_draws() -> None:
         return elbo(X, Y).log_likelihood.detach()
 
     elbo.eval()
-    made = torch.func.vmap(term, randomness="different")(many_draws.seeds(4000))
+    terms = torch.func.vmap(term, randomness="different")(many_draws.seeds(4000))
     elbo.train()
     model[1].eval()
     trained = torch.func.vmap(term, randomness="different")(many_draws.seeds(4000))
-    assert made.var() > 0
-    assert_same_distribution(made, trained)
+    assert terms.var() > 0
+    assert_same_distribution(terms, trained)
 
 
 def test_warm_up() -> None:
@@ -349,10 +349,10 @@ def test_a_function_of_whole_targets_returns_log_probabilities() -> None:
     ):
         ELBO(model, loss, num_data=500)(X, Y)
     ELBO(model, loss, num_data=500, check=False)(X, Y)
-    given = ELBO(model, lambda output, target: -loss(output, target), num_data=500)
+    custom = ELBO(model, lambda output, target: -loss(output, target), num_data=500)
     named = ELBO(model, "categorical", num_data=500)
     with flipout.hold(model, seed=3):
-        torch.testing.assert_close(given(X, Y).loss, named(X, Y).loss)
+        torch.testing.assert_close(custom(X, Y).loss, named(X, Y).loss)
 
 
 def test_a_density_may_be_above_1() -> None:
@@ -364,11 +364,11 @@ def test_a_density_may_be_above_1() -> None:
     assert ELBO(model, narrow.log_prob, num_data=500)(X, torch.zeros(12, 1)).log_likelihood > 0
 
 
-@pytest.mark.parametrize("given", [(1, 0), "0", -1, True])
-def test_the_dimension_of_the_examples_is_a_number(given: Any) -> None:
+@pytest.mark.parametrize("batch_dim", [(1, 0), "0", -1, True])
+def test_the_dimension_of_the_examples_is_a_number(batch_dim: Any) -> None:
     model = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()))
     with pytest.raises(errors.InvalidArgument, match="expected the dimension of the examples"):
-        ELBO(model, "categorical", num_data=5, batch_dim=given)
+        ELBO(model, "categorical", num_data=5, batch_dim=batch_dim)
 
 
 class Folded(nn.Module):

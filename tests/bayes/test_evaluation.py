@@ -21,22 +21,22 @@ Y = torch.tensor([0, 1, 1, 2])
 @given(st.integers(2, 6), st.integers(1, 40))
 def test_scores_by_hand(classes: int, count: int) -> None:
     p, y = torch.randn(count, classes).softmax(-1), torch.randint(classes, (count,))
-    made = evaluate(p, y)
+    scores = evaluate(p, y)
     truth = torch.nn.functional.one_hot(y, classes)
-    assert made.accuracy == pytest.approx((p.argmax(1) == y).double().mean().item())
-    assert made.nll == pytest.approx(-p[torch.arange(count), y].log().mean().item(), rel=1e-5)
-    assert made.brier == pytest.approx((p - truth).square().sum(1).mean().item(), rel=1e-5)
+    assert scores.accuracy == pytest.approx((p.argmax(1) == y).double().mean().item())
+    assert scores.nll == pytest.approx(-p[torch.arange(count), y].log().mean().item(), rel=1e-5)
+    assert scores.brier == pytest.approx((p - truth).square().sum(1).mean().item(), rel=1e-5)
 
 
 def test_ece_by_hand() -> None:
     """Confidences 0.7, 0.8, 0.5, 0.6: right, right, wrong, right; two bins of them below and above 0.65."""
-    made = reliability(P, Y, bins=20)
-    assert made.ece == pytest.approx((0.3 + 0.2 + 0.5 + 0.4) / 4)
-    one = reliability(P, Y, bins=1)
-    assert one.ece == pytest.approx(abs(0.75 - 0.65))
-    assert evaluate(P, Y, bins=1).ece == one.ece
-    assert one.count.tolist() == [4]
-    assert np.isnan(made.accuracy[0])
+    diagram = reliability(P, Y, bins=20)
+    assert diagram.ece == pytest.approx((0.3 + 0.2 + 0.5 + 0.4) / 4)
+    single_bin = reliability(P, Y, bins=1)
+    assert single_bin.ece == pytest.approx(abs(0.75 - 0.65))
+    assert evaluate(P, Y, bins=1).ece == single_bin.ece
+    assert single_bin.count.tolist() == [4]
+    assert np.isnan(diagram.accuracy[0])
     sure = reliability(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
     assert sure.count[-1] == 1
 
@@ -46,11 +46,11 @@ def test_calibrated_probabilities_have_a_small_ece_and_others_do_not() -> None:
     logits = torch.randn(20_000, 4) * 2
     p = logits.softmax(-1)
     y = torch.multinomial(p, 1).squeeze(1)
-    made = reliability(p, y)
-    full = made.count > 200
-    error = np.sqrt(made.confidence * (1 - made.confidence) / made.count)
-    assert np.abs((made.accuracy - made.confidence) / error)[full].max() < 5
-    assert made.ece < 0.015
+    diagram = reliability(p, y)
+    full = diagram.count > 200
+    error = np.sqrt(diagram.confidence * (1 - diagram.confidence) / diagram.count)
+    assert np.abs((diagram.accuracy - diagram.confidence) / error)[full].max() < 5
+    assert diagram.ece < 0.015
     assert reliability((3 * logits).softmax(-1), y).ece > 0.1
     assert evaluate(p, y).nll < evaluate((3 * logits).softmax(-1), y).nll
 

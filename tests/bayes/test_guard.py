@@ -34,9 +34,9 @@ def test_a_bad_gradient_changes_neither_parameters_nor_the_optimiser(bad: float)
     with pytest.warns(
         RuntimeWarning, match=r"Step 1 was skipped and the Parameters are unchanged: .* not finite in weight_rho"
     ):
-        made = guard.step()
-    assert made == Skipped(1, None, ("weight_rho",))
-    assert guard.skipped == [made]
+        report = guard.step()
+    assert report == Skipped(1, None, ("weight_rho",))
+    assert guard.skipped == [report]
     after = snapshot(model, optimizer)
     assert len(after) == len(before)
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
@@ -47,9 +47,9 @@ def test_a_good_step_is_the_optimisers_own() -> None:
     other: Any = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=Normal()))
     other.load_state_dict(model.state_dict())
     optimizer, x = torch.optim.Adam(other.parameters(), 0.1), torch.randn(5, 4)
-    for one, step in ((model, guard.step), (other, optimizer.step)):
-        with flipout.hold(one, seed=1):
-            one(x).square().sum().backward()
+    for stepped, step in ((model, guard.step), (other, optimizer.step)):
+        with flipout.hold(stepped, seed=1):
+            stepped(x).square().sum().backward()
         step()
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
     assert not guard.skipped
@@ -60,8 +60,8 @@ def test_a_bad_loss_is_enough() -> None:
     model(torch.randn(5, 4)).sum().backward()
     before = snapshot(model, optimizer)
     with pytest.warns(RuntimeWarning, match="the loss is inf, the gradient is not finite in no Parameter"):
-        made = guard.step(torch.tensor(math.inf))
-    assert made == Skipped(0, math.inf, ())
+        report = guard.step(torch.tensor(math.inf))
+    assert report == Skipped(0, math.inf, ())
     assert all(torch.equal(a, b) for a, b in zip(snapshot(model, optimizer), before, strict=True))
 
 

@@ -95,12 +95,12 @@ def test_tied_weights_count_once() -> None:
 
 
 def test_one_weight_with_two_spreads_has_no_posterior() -> None:
-    one, other = (flipout.nn.Linear(3, 3, distribution=flipout.MeanField(prior=PRIOR)) for _ in range(2))
-    other.weight = one.weight
+    first, second = (flipout.nn.Linear(3, 3, distribution=flipout.MeanField(prior=PRIOR)) for _ in range(2))
+    second.weight = first.weight
     with pytest.raises(
         errors.InvalidArgument, match=r"0.weight and 1.weight are one Parameter with two learned spreads"
     ):
-        kl(nn.Sequential(one, other))
+        kl(nn.Sequential(first, second))
 
 
 def test_several_roots() -> None:
@@ -147,11 +147,11 @@ def test_the_gradient_is_the_analytic_one() -> None:
 def test_buffers_may_be_written_before_backward() -> None:
     """As DistributedDataParallel does at every forward pass."""
     model: Any = flipout.perturb(nn.Linear(4, 3), flipout.MeanField(prior=PRIOR))
-    made, before = kl(model), torch.autograd.grad(kl(model), model.weight)
+    divergence, before = kl(model), torch.autograd.grad(kl(model), model.weight)
     for buffer in model.buffers():
         buffer.mul_(2)
-    torch.testing.assert_close(torch.autograd.grad(made, model.weight), before)
-    assert not torch.equal(kl(model), made)
+    torch.testing.assert_close(torch.autograd.grad(divergence, model.weight), before)
+    assert not torch.equal(kl(model), divergence)
 
 
 @pytest.mark.parametrize(
@@ -202,13 +202,13 @@ def test_half_precision_parameters_have_a_kl_in_single_precision(dtype: torch.dt
     model: Any = flipout.perturb(nn.Linear(500, 400), flipout.MeanField(relative=0.3, prior=prior)).to(dtype)
     exact = copy.deepcopy(model).double()
     with flipout.hold(model, seed=1):
-        made = kl(model)
+        divergence = kl(model)
     with flipout.hold(exact, seed=1):
         truth = kl(exact)
-    assert made.dtype == torch.float32
+    assert divergence.dtype == torch.float32
     assert truth.dtype == torch.float64
-    torch.testing.assert_close(made.double(), truth, rtol=3e-6, atol=0)
-    made.backward()
+    torch.testing.assert_close(divergence.double(), truth, rtol=3e-6, atol=0)
+    divergence.backward()
     assert model.weight_rho.grad.dtype == dtype
     assert model.weight_rho.grad.isfinite().all()
 
@@ -217,8 +217,8 @@ def test_inside_autocast() -> None:
     model = flipout.perturb(mlp(), flipout.MeanField(prior=PRIOR))
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(kl(model), kl(model))
-        made = kl(model)
-    torch.testing.assert_close(made, kl(model), rtol=1e-6, atol=0)
+        divergence = kl(model)
+    torch.testing.assert_close(divergence, kl(model), rtol=1e-6, atol=0)
 
 
 def sampled(scheme: Any = "flipout") -> Any:
@@ -260,12 +260,12 @@ def test_monte_carlo_sees_the_weights_of_the_held_pass(scheme: Any) -> None:
     with flipout.hold(model, seed=2):
         model(torch.randn(3, 5, dtype=torch.float64))
         delta = flipout.example_weights(model)["weight"][0] - model.weight
-        made = kl(model)
-        assert torch.equal(kl(model), made)
+        divergence = kl(model)
+        assert torch.equal(kl(model), divergence)
     prior, std = td.Normal(0.1, 0.7), F.softplus(model.weight_rho)
     log_prior = (prior.log_prob(model.weight + delta) + prior.log_prob(model.weight - delta)) / 2
     expected = (-log_prior - td.Normal(0.0, std).entropy()).sum()
-    torch.testing.assert_close(made, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(divergence, expected, rtol=1e-6, atol=0)
     assert not torch.equal(kl(model), kl(model))  # outside of hold: fresh draws
 
 
@@ -277,8 +277,8 @@ def test_monte_carlo_under_local_reparameterisation() -> None:
 
 def test_more_samples_are_more_bases() -> None:
     model = sampled()
-    one, many = (torch.stack([_seeded(model, s, n) for s in range(200)]) for n in (1, 16))
-    assert 8 < float(one.var() / many.var()) < 32  # an F ratio around 16, five standard errors to both sides
+    single, many = (torch.stack([_seeded(model, s, n) for s in range(200)]) for n in (1, 16))
+    assert 8 < float(single.var() / many.var()) < 32  # an F ratio around 16, five standard errors to both sides
 
 
 def _seeded(model: nn.Module, seed: int, samples: int) -> Tensor:
@@ -299,12 +299,12 @@ def test_an_extreme_spread() -> None:
         with torch.no_grad():
             model.weight_rho.fill_(rho)
         model.zero_grad()
-        made = kl(model)
-        made.backward()
-        assert math.isfinite(made.item())
+        divergence = kl(model)
+        divergence.backward()
+        assert math.isfinite(divergence.item())
         assert model.weight_rho.grad.isfinite().all()
         sigma = math.exp(rho) if rho < 0 else rho
-        assert made.item() == pytest.approx(12 * ((sigma / 0.7) ** 2 / 2 - math.log(sigma / 0.7)), rel=0.02)
+        assert divergence.item() == pytest.approx(12 * ((sigma / 0.7) ** 2 / 2 - math.log(sigma / 0.7)), rel=0.02)
 
 
 def test_bad_input() -> None:

@@ -42,30 +42,30 @@ def test_one_number_for_each_target(shape: tuple[int, ...], name: str) -> None:
 def test_categorical(shape: tuple[int, ...], classes: int, dim: int) -> None:
     output = torch.randn(*shape, classes, dtype=torch.float64)
     truth = td.Categorical(logits=output)
-    target, likelihood, given = truth.sample(), Categorical(dim), output.movedim(-1, dim)
-    close(likelihood(given, target), truth.log_prob(target))
-    close(likelihood.mean(given).movedim(dim, -1), truth.probs)
-    close(likelihood.noise(likelihood.mean(given)), truth.entropy())
+    target, likelihood, logits = truth.sample(), Categorical(dim), output.movedim(-1, dim)
+    close(likelihood(logits, target), truth.log_prob(target))
+    close(likelihood.mean(logits).movedim(dim, -1), truth.probs)
+    close(likelihood.noise(likelihood.mean(logits)), truth.entropy())
 
 
-def close(made: Tensor, expected: Tensor) -> None:
-    assert made.shape == expected.shape
-    torch.testing.assert_close(made, expected, rtol=1e-9 if made.dtype == torch.float64 else 1e-6, atol=1e-12)
+def close(actual: Tensor, expected: Tensor) -> None:
+    assert actual.shape == expected.shape
+    torch.testing.assert_close(actual, expected, rtol=1e-9 if actual.dtype == torch.float64 else 1e-6, atol=1e-12)
 
 
 def test_padded_targets_count_nothing() -> None:
     output, target = torch.randn(2, 3, 5), torch.tensor([[1, 2, 0], [4, 0, 0]])
-    made = Categorical(ignore=0)(output, target)
-    assert torch.equal(made == 0, target == 0)
+    values = Categorical(ignore=0)(output, target)
+    assert torch.equal(values == 0, target == 0)
     kept = target != 0
-    close(made[kept], Categorical()(output, target)[kept])
+    close(values[kept], Categorical()(output, target)[kept])
 
 
 def test_half_precision_is_computed_in_single() -> None:
     output, target = torch.randn(50, 9).bfloat16(), torch.randint(9, (50,))
-    made = Categorical()(output, target)
-    assert made.dtype == torch.float32
-    close(made, Categorical()(output.float(), target))
+    values = Categorical()(output, target)
+    assert values.dtype == torch.float32
+    close(values, Categorical()(output.float(), target))
     assert Gaussian()(output, output).dtype == torch.float32
     assert Bernoulli().mean(output).dtype == torch.float32
 

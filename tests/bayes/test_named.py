@@ -22,11 +22,11 @@ def test_names() -> None:
         "poisson": Poisson,
     }.items():
         assert isinstance(likelihood_of(name), kind)
-    own = Categorical(1)
-    assert likelihood_of(own) is own
+    instance = Categorical(1)
+    assert likelihood_of(instance) is instance
 
 
-@pytest.mark.parametrize("given", ["softmax", 3, None])
-def test_what_is_no_likelihood_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("likelihood", ["softmax", 3, None])
+def test_what_is_no_likelihood_is_refused(likelihood: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"likelihood=.*expected one of \['bernoulli', 'categorical'"):
-        likelihood_of(given)
+        likelihood_of(likelihood)

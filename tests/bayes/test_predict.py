@@ -36,10 +36,12 @@ class Last(nn.Module):
         return self.lstm(x)[0][:, -1]
 
 
-def same(made: Prediction, expected: Prediction) -> None:
+def same(actual: Prediction, expected: Prediction) -> None:
     for name in FIELDS:
-        torch.testing.assert_close(getattr(made, name), getattr(expected, name), rtol=1e-7, atol=1e-10, equal_nan=True)
-    assert (made.count, made.bases) == (expected.count, expected.bases)
+        torch.testing.assert_close(
+            getattr(actual, name), getattr(expected, name), rtol=1e-7, atol=1e-10, equal_nan=True
+        )
+    assert (actual.count, actual.bases) == (expected.count, expected.bases)
 
 
 MODELS: dict[str, tuple[Any, Tensor, dict[str, Any], dict[str, Any]]] = {
@@ -100,11 +102,11 @@ def test_chunks_of_many_rows_a_base(name: str, joint: bool, rows: int) -> None:
 
 def test_a_pass_with_several_bases_sees_the_weights_of_the_draw() -> None:
     model, x = bayesian(), X.repeat(20, 1)
-    made = predict(model, x, 20, seed=3, keep=True).samples
-    assert made is not None
+    samples = predict(model, x, 20, seed=3, keep=True).samples
+    assert samples is not None
     for sample, row in ((0, 0), (7, 99), (8, 0), (15, 42), (19, 99)):
         network_seen = network(model, 100 * sample + row, seed=3, group=800)
-        torch.testing.assert_close(made[sample, row], network_seen(x[row : row + 1])[0])
+        torch.testing.assert_close(samples[sample, row], network_seen(x[row : row + 1])[0])
 
 
 @pytest.mark.parametrize("joint", [False, True], ids=["apart", "joint"])
@@ -153,31 +155,31 @@ def network(model: nn.Module, example: int, **hold: Any) -> nn.Module:
 
 def test_a_joint_sample_is_one_network_for_all_inputs() -> None:
     model = bayesian(where="*")
-    made = predict(model, X, 20, joint=True, seed=3).samples
-    assert made is not None
+    samples = predict(model, X, 20, joint=True, seed=3).samples
+    assert samples is not None
     for sample in (0, 1, 7, 8, 19):
-        torch.testing.assert_close(made[sample], network(model, sample, seed=3, group=8)(X))
+        torch.testing.assert_close(samples[sample], network(model, sample, seed=3, group=8)(X))
 
 
 def test_without_joint_every_input_has_its_own() -> None:
     model = bayesian(where="*")
-    made = predict(model, X, 20, keep=True, seed=3).samples
-    assert made is not None
+    samples = predict(model, X, 20, keep=True, seed=3).samples
+    assert samples is not None
     for sample in (0, 7, 8, 19):
         for i in (0, 4):
             alone = network(model, sample * 5 + i, seed=3, group=8 * 5)
-            torch.testing.assert_close(made[sample, i], alone(X)[i])
-            assert not torch.allclose(alone(X), made[sample])
+            torch.testing.assert_close(samples[sample, i], alone(X)[i])
+            assert not torch.allclose(alone(X), samples[sample])
 
 
 def test_samples_of_asymmetric_noise_are_networks_too() -> None:
     """Each input's own, or one for all of them; and each a base of its own."""
     model = bayesian(flipout.DropConnect(0.3), scheme="independent", where="*")
     apart, joint = (predict(model, X, 8, joint=joint, keep=True, seed=3) for joint in (False, True))
-    for made in (apart, joint):
-        assert made.samples is not None
-        assert made.bases == made.count == 8
-        torch.testing.assert_close(made.standard_error, made.samples.std(0) / 8**0.5)
+    for prediction in (apart, joint):
+        assert prediction.samples is not None
+        assert prediction.bases == prediction.count == 8
+        torch.testing.assert_close(prediction.standard_error, prediction.samples.std(0) / 8**0.5)
     assert apart.samples is not None
     assert joint.samples is not None
     for sample in (0, 7):
@@ -200,38 +202,38 @@ class Squares(nn.Module):
 
 
 def test_uncertainties_of_classes() -> None:
-    made = predict(bayesian(), X, 20, likelihood="categorical", keep=True)
-    assert made.samples is not None
-    torch.testing.assert_close(made.mean, made.samples.mean(0))
-    torch.testing.assert_close(made.total, td.Categorical(made.mean).entropy())
-    torch.testing.assert_close(made.aleatoric, td.Categorical(made.samples).entropy().mean(0))
-    torch.testing.assert_close(made.epistemic, made.total - made.aleatoric)
-    assert made.total.shape == (5,)
-    assert (made.epistemic > 0).all()
-    made = predict(bayesian(), X, 20, likelihood="bernoulli", keep=True)
-    assert made.samples is not None
-    torch.testing.assert_close(made.total, td.Bernoulli(made.samples.mean(0)).entropy())
-    torch.testing.assert_close(made.aleatoric, td.Bernoulli(made.samples).entropy().mean(0))
+    prediction = predict(bayesian(), X, 20, likelihood="categorical", keep=True)
+    assert prediction.samples is not None
+    torch.testing.assert_close(prediction.mean, prediction.samples.mean(0))
+    torch.testing.assert_close(prediction.total, td.Categorical(prediction.mean).entropy())
+    torch.testing.assert_close(prediction.aleatoric, td.Categorical(prediction.samples).entropy().mean(0))
+    torch.testing.assert_close(prediction.epistemic, prediction.total - prediction.aleatoric)
+    assert prediction.total.shape == (5,)
+    assert (prediction.epistemic > 0).all()
+    prediction = predict(bayesian(), X, 20, likelihood="bernoulli", keep=True)
+    assert prediction.samples is not None
+    torch.testing.assert_close(prediction.total, td.Bernoulli(prediction.samples.mean(0)).entropy())
+    torch.testing.assert_close(prediction.aleatoric, td.Bernoulli(prediction.samples).entropy().mean(0))
 
 
 def test_uncertainties_of_numbers() -> None:
-    made = predict(bayesian(), X, 20, likelihood=likelihoods.Gaussian(0.3), keep=True)
-    assert made.samples is not None
-    torch.testing.assert_close(made.aleatoric, torch.full_like(made.mean, 0.09), rtol=1e-6, atol=0)
-    torch.testing.assert_close(made.total, made.aleatoric + made.epistemic)
-    made = predict(bayesian(), X, 20, likelihood="poisson", keep=True)
-    assert made.samples is not None
-    torch.testing.assert_close(made.aleatoric, made.samples.mean(0))
-    made = predict(bayesian(), X, 20)
-    assert not made.aleatoric.any()
-    assert made.samples is made.quantiles is None
+    prediction = predict(bayesian(), X, 20, likelihood=likelihoods.Gaussian(0.3), keep=True)
+    assert prediction.samples is not None
+    torch.testing.assert_close(prediction.aleatoric, torch.full_like(prediction.mean, 0.09), rtol=1e-6, atol=0)
+    torch.testing.assert_close(prediction.total, prediction.aleatoric + prediction.epistemic)
+    prediction = predict(bayesian(), X, 20, likelihood="poisson", keep=True)
+    assert prediction.samples is not None
+    torch.testing.assert_close(prediction.aleatoric, prediction.samples.mean(0))
+    prediction = predict(bayesian(), X, 20)
+    assert not prediction.aleatoric.any()
+    assert prediction.samples is prediction.quantiles is None
 
 
 def test_the_variance_over_independent_samples_is_the_usual_one() -> None:
     for group, samples in ((1, 20), (20, 20), (50, 20)):
-        made = predict(bayesian(), X, samples, group=group, keep=True)
-        assert made.samples is not None
-        torch.testing.assert_close(made.epistemic, made.samples.var(0))
+        prediction = predict(bayesian(), X, samples, group=group, keep=True)
+        assert prediction.samples is not None
+        torch.testing.assert_close(prediction.epistemic, prediction.samples.var(0))
 
 
 @pytest.mark.parametrize("samples", [32, 20])
@@ -239,15 +241,15 @@ def test_the_variance_is_unbiased_though_samples_of_a_base_are_correlated(sample
     """Var Σ (w x)² = Σ 2 s⁴ + 4 (w̄ x)² s², s² = σ² |x|². The usual estimate is too small."""
     model: Any = flipout.perturb(Squares().double(), NOISE).eval()
 
-    def one(seed: Tensor) -> tuple[Tensor, Tensor]:
-        made = predict(model, X, samples, seed=seed, keep=True)
-        assert made.samples is not None
-        return made.epistemic, made.samples.var(0)
+    def variances(seed: Tensor) -> tuple[Tensor, Tensor]:
+        prediction = predict(model, X, samples, seed=seed, keep=True)
+        assert prediction.samples is not None
+        return prediction.epistemic, prediction.samples.var(0)
 
     spread = 0.25 * X.square().sum(1, keepdim=True)
     theory = (2 * spread**2 + 4 * model.layer(X).square() * spread).sum(1)
-    made, usual = torch.func.vmap(one)(many_draws.seeds(8000))
-    assert_mean(made, theory)
+    pooled, usual = torch.func.vmap(variances)(many_draws.seeds(8000))
+    assert_mean(pooled, theory)
     assert (usual.mean(0) < 0.97 * theory).all()
 
 
@@ -255,42 +257,44 @@ def test_a_linear_map_has_the_mean_and_variance_that_are_known() -> None:
     """W̄ x + b and Σ σ² x²; flipout's samples of it are uncorrelated."""
     model: Any = flipout.perturb(nn.Linear(4, 2).double(), NOISE).eval()
 
-    def one(seed: Tensor) -> tuple[Tensor, Tensor]:
-        made = predict(model, X, 24, seed=seed)
-        return made.mean, made.epistemic
+    def moments(seed: Tensor) -> tuple[Tensor, Tensor]:
+        prediction = predict(model, X, 24, seed=seed)
+        return prediction.mean, prediction.epistemic
 
-    mean, variance = torch.func.vmap(one)(many_draws.seeds(2000))
+    mean, variance = torch.func.vmap(moments)(many_draws.seeds(2000))
     assert_mean(mean, model(X))
     assert_mean(variance, 0.25 * X.square().sum(1, keepdim=True).expand(5, 2))
 
 
 def test_quantiles() -> None:
     levels = (0.0, 0.25, 0.5, 0.9, 1.0)
-    made = predict(bayesian(), X, 21, quantiles=levels, keep=True)
-    assert made.samples is not None
-    torch.testing.assert_close(made.quantiles, made.samples.quantile(torch.tensor(levels, dtype=torch.float64), 0))
+    prediction = predict(bayesian(), X, 21, quantiles=levels, keep=True)
+    assert prediction.samples is not None
+    torch.testing.assert_close(
+        prediction.quantiles, prediction.samples.quantile(torch.tensor(levels, dtype=torch.float64), 0)
+    )
 
 
 def test_a_seed_repeats_it_and_so_does_torchs_generator() -> None:
     model = bayesian()
     same(predict(model, X, seed=5, quantiles=(0.5,), keep=True), predict(model, X, seed=5, quantiles=(0.5,), keep=True))
     torch.manual_seed(1)
-    one, after = predict(model, X), torch.rand(())
+    first, after = predict(model, X), torch.rand(())
     torch.manual_seed(1)
-    other = predict(model, X)
-    assert torch.equal(one.mean, other.mean)
+    second = predict(model, X)
+    assert torch.equal(first.mean, second.mean)
     assert torch.equal(after, torch.rand(()))
-    assert not torch.equal(one.mean, predict(model, X).mean)
+    assert not torch.equal(first.mean, predict(model, X).mean)
 
 
 def test_samples_until_the_error_is_small() -> None:
     model = bayesian()
-    made = predict(model, X, "auto", likelihood="categorical", tolerance=0.01, seed=2)
-    assert made.standard_error.max() <= 0.01
-    assert made.count in [32 * 2**k for k in range(1, 7)]
-    fixed = predict(model, X, made.count, likelihood="categorical", seed=2)
-    torch.testing.assert_close(made.mean, fixed.mean)
-    before = predict(model, X, made.count // 2, likelihood="categorical", seed=2)
+    prediction = predict(model, X, "auto", likelihood="categorical", tolerance=0.01, seed=2)
+    assert prediction.standard_error.max() <= 0.01
+    assert prediction.count in [32 * 2**k for k in range(1, 7)]
+    fixed = predict(model, X, prediction.count, likelihood="categorical", seed=2)
+    torch.testing.assert_close(prediction.mean, fixed.mean)
+    before = predict(model, X, prediction.count // 2, likelihood="categorical", seed=2)
     assert before.standard_error.max() > 0.01
     chunked = predict(model, X, "auto", likelihood="categorical", tolerance=0.04, seed=2, chunk=2, group=5)
     whole = predict(model, X, "auto", likelihood="categorical", tolerance=0.04, seed=2, group=5)
@@ -307,9 +311,9 @@ def test_torchs_fast_path_does_not_swallow_the_noise(batch_first: bool) -> None:
     model = flipout.perturb(layer, NOISE)
     x = torch.randn(3, 4, 8)
     with torch.inference_mode():
-        made = predict(model, x, 16, batch_dim=0 if batch_first else 1)
+        prediction = predict(model, x, 16, batch_dim=0 if batch_first else 1)
         assert torch.equal(model(x), model(x))
-    assert (made.epistemic > 1e-6).all()
+    assert (prediction.epistemic > 1e-6).all()
     assert torch.backends.mha.get_fastpath_enabled()
 
 
@@ -317,12 +321,14 @@ def test_torchs_fast_path_does_not_swallow_the_noise(batch_first: bool) -> None:
 def test_half_precision_is_averaged_in_single(dtype: torch.dtype) -> None:
     model, x = flipout.perturb(mlp(), NOISE).to(dtype), X.to(dtype)
     with torch.inference_mode():
-        made = predict(model, x, 512, likelihood="categorical", seed=3)
+        prediction = predict(model, x, 512, likelihood="categorical", seed=3)
     exact = predict(copy.deepcopy(model).double(), x.double(), 512, likelihood="categorical", seed=3)
-    assert made.mean.dtype == torch.float32
-    torch.testing.assert_close(made.mean.sum(-1), torch.ones(5), rtol=1e-6, atol=0)
+    assert prediction.mean.dtype == torch.float32
+    torch.testing.assert_close(prediction.mean.sum(-1), torch.ones(5), rtol=1e-6, atol=0)
     # A sum in bf16 would have stopped growing; what is left is the rounding of each sample, which averages out.
-    torch.testing.assert_close(made.mean.double(), exact.mean, rtol=0, atol=2e-3 if dtype != torch.float32 else 1e-6)
+    torch.testing.assert_close(
+        prediction.mean.double(), exact.mean, rtol=0, atol=2e-3 if dtype != torch.float32 else 1e-6
+    )
 
 
 def test_the_model_is_put_back() -> None:
@@ -340,8 +346,8 @@ def test_the_model_is_put_back() -> None:
 def test_batch_norm_and_dropout_stay_in_eval() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).double()
     flipout.perturb(model, flipout.MeanField(std=1e-9)).train()
-    made = predict(model, X, 16)
-    torch.testing.assert_close(made.mean, model.eval()(X), rtol=0, atol=1e-7)
+    prediction = predict(model, X, 16)
+    torch.testing.assert_close(prediction.mean, model.eval()(X), rtol=0, atol=1e-7)
 
 
 def test_a_saved_and_loaded_model_predicts_the_same() -> None:
@@ -364,8 +370,11 @@ def test_several_inputs() -> None:
             return self.layer(a) * b
 
     model = flipout.perturb(Pair(), NOISE)
-    made, alone = predict(model, (X, X[:, :1]), 8, seed=1).mean, predict(model, (X, torch.ones(5, 1)), 8, seed=1).mean
-    torch.testing.assert_close(made, alone * X[:, :1])
+    together, alone = (
+        predict(model, (X, X[:, :1]), 8, seed=1).mean,
+        predict(model, (X, torch.ones(5, 1)), 8, seed=1).mean,
+    )
+    torch.testing.assert_close(together, alone * X[:, :1])
     same(
         predict(model, (X, X[:, :1]), 8, seed=1, chunk=3, keep=True, quantiles=(0.5,)),
         predict(model, (X, X[:, :1]), 8, seed=1, keep=True, quantiles=(0.5,)),

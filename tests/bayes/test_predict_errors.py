@@ -38,22 +38,22 @@ def brute_force(model: Any, x: Tensor, count: int) -> Tensor:
 
 def test_samples_follow_the_posterior() -> None:
     model = bayesian()
-    made = predict(model, X, 4000, likelihood="categorical", group=1, keep=True, seed=0).samples
-    assert made is not None
-    assert_same_distribution(made, brute_force(model, X, 4000))
+    samples = predict(model, X, 4000, likelihood="categorical", group=1, keep=True, seed=0).samples
+    assert samples is not None
+    assert_same_distribution(samples, brute_force(model, X, 4000))
 
 
 def covered(model: nn.Module, x: Tensor, truth: Tensor, trials: int, samples: int, **how: Any) -> tuple[Tensor, Tensor]:
     """(entries,): how often the 90 % interval has the truth, and how often one of independent samples would."""
 
-    def one(seed: Tensor) -> tuple[Tensor, Tensor]:
-        made = predict(model, x, samples, seed=seed, keep=True, **how)
-        low, high = made.interval(0.9)
-        assert made.samples is not None
-        naive = made.samples.std(0) / math.sqrt(samples) * 1.65
-        return (low <= truth) & (truth <= high), (made.mean - truth).abs() <= naive
+    def covered(seed: Tensor) -> tuple[Tensor, Tensor]:
+        prediction = predict(model, x, samples, seed=seed, keep=True, **how)
+        low, high = prediction.interval(0.9)
+        assert prediction.samples is not None
+        naive = prediction.samples.std(0) / math.sqrt(samples) * 1.65
+        return (low <= truth) & (truth <= high), (prediction.mean - truth).abs() <= naive
 
-    clustered, naive = torch.func.vmap(one)(many_draws.seeds(trials))
+    clustered, naive = torch.func.vmap(covered)(many_draws.seeds(trials))
     return clustered.sum(0).flatten(), naive.sum(0).flatten()
 
 
@@ -96,8 +96,8 @@ def test_the_scheme_of_training_changes_no_prediction(noise: Any, joint: bool) -
     settings: dict[str, Any] = {"seed": 3, "joint": joint, "keep": True, "quantiles": (0.5,)}
     models = [flipout.perturb(copy.deepcopy(net), noise, scheme=scheme) for scheme in DISTRIBUTIONS[noise]]
     first, *others = (predict(model, X, 20, **settings) for model in models)
-    for made in others:
-        same(made, first)
+    for prediction in others:
+        same(prediction, first)
 
 
 @pytest.mark.parametrize("joint", [False, True], ids=["apart", "joint"])
@@ -110,12 +110,12 @@ def test_every_noise_has_its_mean_and_an_honest_error(noise: Any, joint: bool) -
     weight = model.layer.weight.detach()
     truth = (X @ weight.T).square().sum(1) + (variance_of(noise, weight) @ X.square().T).sum(0)
 
-    def one(seed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        made = predict(model, X, 96, seed=seed, joint=joint)
-        low, high = made.interval(0.9)
-        return made.mean, made.standard_error.square(), (low <= truth) & (truth <= high)
+    def trial(seed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        prediction = predict(model, X, 96, seed=seed, joint=joint)
+        low, high = prediction.interval(0.9)
+        return prediction.mean, prediction.standard_error.square(), (low <= truth) & (truth <= high)
 
-    mean, squares, inside = torch.func.vmap(one)(many_draws.seeds(1500))
+    mean, squares, inside = torch.func.vmap(trial)(many_draws.seeds(1500))
     assert_mean(mean, truth)
     assert_same_mean(squares, squared_deviations(mean))
     for found in inside.sum(0):
@@ -144,26 +144,26 @@ def test_standard_errors_are_honest_against_brute_force() -> None:
 
 
 def test_the_clustered_error_by_hand() -> None:
-    made = predict(bayesian(), X, 20, keep=True, group=8, seed=1)
-    assert made.samples is not None
-    parts = made.samples.split(8)
-    deviations = [(part - made.mean).sum(0) for part in parts]
-    assert made.bases == len(parts) == 3
+    prediction = predict(bayesian(), X, 20, keep=True, group=8, seed=1)
+    assert prediction.samples is not None
+    parts = prediction.samples.split(8)
+    deviations = [(part - prediction.mean).sum(0) for part in parts]
+    assert prediction.bases == len(parts) == 3
     others = [d / (1 - len(part) / 20) for part, d in zip(parts, deviations, strict=True)]
     expected = (2 / 3 * torch.stack(others).square().sum(0)).sqrt() / 20
-    torch.testing.assert_close(made.standard_error, expected)
-    torch.testing.assert_close(made.mean, made.samples.mean(0))
-    low, high = made.interval(0.95)
+    torch.testing.assert_close(prediction.standard_error, expected)
+    torch.testing.assert_close(prediction.mean, prediction.samples.mean(0))
+    low, high = prediction.interval(0.95)
     torch.testing.assert_close((high - low) / 2, 4.302652729911275 * expected)  # Student's t, 2 degrees of freedom
 
 
 def test_one_base_says_nothing_of_the_error() -> None:
-    made = predict(bayesian(), X, 8)
-    assert made.standard_error.isnan().all()
+    prediction = predict(bayesian(), X, 8)
+    assert prediction.standard_error.isnan().all()
     with pytest.warns(RuntimeWarning, match="share one base"):
-        assert made.interval()[0].isnan().all()
-    assert "bases=1" in repr(made)
-    assert made.mean.isfinite().all()
+        assert prediction.interval()[0].isnan().all()
+    assert "bases=1" in repr(prediction)
+    assert prediction.mean.isfinite().all()
     assert predict(bayesian(), X, 1).epistemic.isnan().all()
 
 
@@ -174,10 +174,10 @@ def test_standard_errors_are_honest_where_the_last_base_is_not_full(samples: int
     generator = torch.Generator().manual_seed(samples)
     for common in (0.0, 1.0):
         trials = 4000
-        own = torch.randn(samples, trials, dtype=torch.float64, generator=generator)
+        of_members = torch.randn(samples, trials, dtype=torch.float64, generator=generator)
         bases = torch.randn(3, trials, dtype=torch.float64, generator=generator)[torch.arange(samples) // 8]
         found = Moments(None, 8, False)
-        found.add(common * bases + (1 - common) * own)
-        made = found.results()
-        error, claimed = made["mean"].square(), made["standard_error"].square()
+        found.add(common * bases + (1 - common) * of_members)
+        results = found.results()
+        error, claimed = results["mean"].square(), results["standard_error"].square()
         assert (error - claimed).mean() <= 4 * (error - claimed).std() / trials**0.5

@@ -85,17 +85,17 @@ def test_inputs_that_are_counted_in_another_dimension() -> None:
     x = torch.randn(7, 5, 4, dtype=torch.float64)
     with pytest.raises(errors.ExampleCount, match=r"fixed by predict\(batch_dim=0\)"):
         predict(model, x, 16)
-    made = predict(model, x, 16, batch_dim=1, seed=1)
-    assert made.mean.shape == (5, 7, 3)
+    prediction = predict(model, x, 16, batch_dim=1, seed=1)
+    assert prediction.mean.shape == (5, 7, 3)
 
 
 def test_inputs_and_outputs_with_different_layouts() -> None:
     torch.manual_seed(0)
     model = flipout.perturb(TimeMajor(last=True).double(), NOISE)
     x = torch.randn(7, 5, 4, dtype=torch.float64)
-    made = predict(model, x, 64, batch_dim=(1, 0), seed=1)
-    same(made, predict(model, x, 64, batch_dim=(1, 0), seed=1, chunk=5))
-    assert made.mean.shape == (5, 3)
+    prediction = predict(model, x, 64, batch_dim=(1, 0), seed=1)
+    same(prediction, predict(model, x, 64, batch_dim=(1, 0), seed=1, chunk=5))
+    assert prediction.mean.shape == (5, 3)
 
 
 def test_classes_are_found_where_the_batch_dimension_moves() -> None:
@@ -109,8 +109,8 @@ def test_classes_are_found_where_the_batch_dimension_moves() -> None:
 
     model = flipout.perturb(Last().double(), NOISE)
     x = torch.randn(4, 5, dtype=torch.float64)
-    made = predict(model, x, 16, likelihood=likelihoods.Categorical(dim=1), batch_dim=(1, 2), seed=1)
-    torch.testing.assert_close(made.mean.sum(2), torch.ones(5, 2, dtype=torch.float64))
+    prediction = predict(model, x, 16, likelihood=likelihoods.Categorical(dim=1), batch_dim=(1, 2), seed=1)
+    torch.testing.assert_close(prediction.mean.sum(2), torch.ones(5, 2, dtype=torch.float64))
     with pytest.raises(errors.InvalidArgument, match="from the front"):
         predict(model, x, 16, likelihood=likelihoods.Categorical(dim=-2), batch_dim=(1, 2))
 

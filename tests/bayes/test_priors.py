@@ -33,9 +33,9 @@ def test_normal(mean: float, std: float, centre: float, scale: float) -> None:
     m, s = wide(mean), wide(std)
     prior = Normal(centre, scale)
     expected = td.kl_divergence(td.Normal(m, s), td.Normal(wide(centre), wide(scale)))
-    made = prior.kl(m, s, prior.numbers())
-    torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-12)
-    dm, ds = torch.autograd.grad(made, (m, s))
+    divergence = prior.kl(m, s, prior.numbers())
+    torch.testing.assert_close(divergence, expected, rtol=1e-10, atol=1e-12)
+    dm, ds = torch.autograd.grad(divergence, (m, s))
     assert float(dm) == pytest.approx((mean - centre) / scale**2, rel=1e-10, abs=1e-12)
     assert float(ds) == pytest.approx(std / scale**2 - 1 / std, rel=1e-10, abs=1e-12)
 
@@ -73,8 +73,8 @@ def test_log_uniform_by_quadrature() -> None:
     ratios = np.concatenate([np.linspace(0.05, 9, 60), np.geomspace(10, 1000, 8)])
     exact = [integral(m, 1.0, lambda w: -math.log(abs(w)) if w else 0.0, 0.0) - limit for m in ratios]
     mean = torch.tensor(ratios)
-    made = LogUniform().kl(mean, torch.ones_like(mean), {})
-    error = np.abs(made.numpy() - exact)
+    found = LogUniform().kl(mean, torch.ones_like(mean), {})
+    error = np.abs(found.numpy() - exact)
     assert 0.009 < error.max() < 0.0095  # what its docstring says, and no better
     assert divergence(LogUniform(), 1e-6, 1.0) == pytest.approx(0.0, abs=1e-9)
 
@@ -88,9 +88,9 @@ def test_log_uniform_knows_no_scale(mean: float, std: float, factor: float) -> N
 def test_log_uniform_at_a_weight_of_zero() -> None:
     for dtype in (torch.float64, torch.float32):
         mean, std = (torch.tensor(value, dtype=dtype, requires_grad=True) for value in (0.0, 0.1))
-        made = LogUniform().kl(mean, std, {})
-        gradients = torch.autograd.grad(made, (mean, std))
-        assert float(made.detach()) == pytest.approx(0.0, abs=1e-6)
+        divergence = LogUniform().kl(mean, std, {})
+        gradients = torch.autograd.grad(divergence, (mean, std))
+        assert float(divergence.detach()) == pytest.approx(0.0, abs=1e-6)
         assert all(float(g) == pytest.approx(0.0, abs=1e-6) for g in gradients)
 
 
@@ -132,10 +132,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "given", "message"), BAD)
-def test_what_is_no_number_of_a_prior_is_refused(kind: Any, given: Any, message: str) -> None:
+@pytest.mark.parametrize(("kind", "arguments", "message"), BAD)
+def test_what_is_no_number_of_a_prior_is_refused(kind: Any, arguments: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        kind(**given)
+        kind(**arguments)
 
 
 def test_how_priors_are_shown() -> None:
@@ -148,5 +148,5 @@ def test_how_priors_are_shown() -> None:
 
 def test_log_uniform_of_tiny_weights() -> None:
     """It depends on σ/|W̄| alone."""
-    one, tiny = (LogUniform().kl(torch.tensor(scale), torch.tensor(scale), {}) for scale in (1.0, 1e-22))
-    torch.testing.assert_close(one, tiny)
+    unit, tiny = (LogUniform().kl(torch.tensor(scale), torch.tensor(scale), {}) for scale in (1.0, 1e-22))
+    torch.testing.assert_close(unit, tiny)

@@ -24,22 +24,22 @@ def bayesian() -> Any:
 
 def test_the_ratio() -> None:
     model = bayesian()
-    made = signal_to_noise(model)
-    assert set(made) == {"0.weight", "2.weight"}
+    ratios = signal_to_noise(model)
+    assert set(ratios) == {"0.weight", "2.weight"}
     expected = model[2].weight.abs() / F.softplus(model[2].weight_rho)
-    torch.testing.assert_close(made["2.weight"], expected.detach())
+    torch.testing.assert_close(ratios["2.weight"], expected.detach())
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.3, 0.5, 1.0])
 def test_the_weights_of_lowest_ratio_are_gone(fraction: float) -> None:
     model = bayesian()
     before = torch.cat([ratio.flatten() for ratio in signal_to_noise(model).values()])
-    made = prune(model, fraction)
+    pruned = prune(model, fraction)
     weights = torch.cat([model[0].weight.flatten(), model[2].weight.flatten()]).detach()
-    assert made.of == 42
-    assert made.weights == int((weights == 0).sum()) == round(fraction * 42)
-    assert torch.equal((weights == 0).nonzero().flatten(), before.argsort()[: made.weights].sort().values)
-    assert made.threshold == pytest.approx(before.sort().values[made.weights - 1].item() if made.weights else 0.0)
+    assert pruned.of == 42
+    assert pruned.weights == int((weights == 0).sum()) == round(fraction * 42)
+    assert torch.equal((weights == 0).nonzero().flatten(), before.argsort()[: pruned.weights].sort().values)
+    assert pruned.threshold == pytest.approx(before.sort().values[pruned.weights - 1].item() if pruned.weights else 0.0)
 
 
 def test_pruned_weights_are_gone_in_every_draw() -> None:
@@ -60,8 +60,8 @@ def test_pruned_weights_are_gone_in_every_draw() -> None:
 def test_all_weights_alike() -> None:
     """Ties are broken, not pruned together."""
     model = flipout.perturb(nn.Linear(4, 5), flipout.MeanField(relative=0.1))
-    made = prune(model, 0.25)
-    assert made.weights == int((model.weight == 0).sum()) == 5
+    pruned = prune(model, 0.25)
+    assert pruned.weights == int((model.weight == 0).sum()) == 5
 
 
 def test_tied_weights_and_padding() -> None:

@@ -21,17 +21,17 @@ def test_ood_auroc() -> None:
 
 
 def test_selective_prediction() -> None:
-    made = selective(torch.tensor([0.3, 0.1, 0.4, 0.2]), torch.tensor([True, True, False, False]))
-    assert made.coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
-    assert made.risk == pytest.approx([0.0, 0.5, 1 / 3, 0.5])
-    assert made.area == pytest.approx((0 + 0.5 + 1 / 3 + 0.5) / 4)
+    curve = selective(torch.tensor([0.3, 0.1, 0.4, 0.2]), torch.tensor([True, True, False, False]))
+    assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert curve.risk == pytest.approx([0.0, 0.5, 1 / 3, 0.5])
+    assert curve.area == pytest.approx((0 + 0.5 + 1 / 3 + 0.5) / 4)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
 def test_ties_have_no_order(correct: list[bool]) -> None:
     right = torch.tensor(correct)
-    made = selective(torch.zeros(len(correct)), right)
-    assert made.risk == pytest.approx(np.full(len(correct), 1 - right.double().mean().item()))
+    curve = selective(torch.zeros(len(correct)), right)
+    assert curve.risk == pytest.approx(np.full(len(correct), 1 - right.double().mean().item()))
 
 
 def test_an_uncertainty_that_knows_lowers_the_risk() -> None:
@@ -50,8 +50,8 @@ def test_the_figure(tmp_path: Path) -> None:
 
 
 def test_it_is_shown_in_one_line() -> None:
-    made = selective(torch.rand(1000), torch.rand(1000) < 2)
-    assert repr(made) == "Selective(examples=1000, area=0, risk_of_all=0)"
+    curve = selective(torch.rand(1000), torch.rand(1000) < 2)
+    assert repr(curve) == "Selective(examples=1000, area=0, risk_of_all=0)"
 
 
 def test_bad_numbers() -> None:

@@ -22,52 +22,52 @@ ITEMS = (
 @pytest.mark.parametrize("examples", [1, 6])
 def test_it_is_what_is_made_alone(real: torch.dtype, about: tuple[int, ...], examples: int) -> None:
     seed, sign_seed, fold, base, first = about
-    made = Roster(ITEMS).make(seed, sign_seed, fold, base, first, examples, real)
-    assert made.noise.keys() == {11, 12, 13}
+    drawn = Roster(ITEMS).make(seed, sign_seed, fold, base, first, examples, real)
+    assert drawn.noise.keys() == {11, 12, 13}
     for item in ITEMS:
         if item.is_normal:
             (start,) = stream_starts(torch.tensor(seed), item.key, NOISE, base, 1, fold)
-            assert torch.equal(made.noise[item.key], Stream(start, item.shape, real).normal())
+            assert torch.equal(drawn.noise[item.key], Stream(start, item.shape, real).normal())
         for dim, features in item.over:
             (alone,) = next(signs(torch.tensor(sign_seed), item.key, [(dim, features)], first, examples, real))
-            assert torch.equal(made.signs[item.key, dim], alone)
+            assert torch.equal(drawn.signs[item.key, dim], alone)
 
 
 @pytest.mark.parametrize("real", [torch.float32, torch.float64])
 @pytest.mark.parametrize("base", [0, 3])
 def test_several_bases_are_what_is_made_alone(real: torch.dtype, base: int) -> None:
-    made = Roster(ITEMS).make(7, 5, 2, base, 30, 6, real, 4)
-    assert made.bases == 4
+    drawn = Roster(ITEMS).make(7, 5, 2, base, 30, 6, real, 4)
+    assert drawn.bases == 4
     for item in ITEMS:
         if item.is_normal:
             start = stream_starts(torch.tensor(7), item.key, NOISE, base, 4, 2)
-            assert torch.equal(made.noise[item.key], Stream(start, item.shape, real).normal())
+            assert torch.equal(drawn.noise[item.key], Stream(start, item.shape, real).normal())
         for dim, features in item.over:
             (alone,) = next(signs(torch.tensor(5), item.key, [(dim, features)], 30, 6, real))
-            assert torch.equal(made.signs[item.key, dim], alone)
+            assert torch.equal(drawn.signs[item.key, dim], alone)
 
 
 def test_noise_of_many_bases_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_once, "MOST", 4000)
-    made = Roster(ITEMS).make(7, 7, 0, 0, 0, 20, torch.float32, 10)
-    assert made.bases == 10
-    assert made.signs
-    assert not made.noise
+    drawn = Roster(ITEMS).make(7, 7, 0, 0, 0, 20, torch.float32, 10)
+    assert drawn.bases == 10
+    assert drawn.signs
+    assert not drawn.noise
 
 
 def test_a_batch_without_examples_has_noise_alone() -> None:
-    made = Roster(ITEMS).make(7, 7, 0, 0, 0, 0, torch.float32)
-    assert not made.signs
-    assert made.noise.keys() == {11, 12, 13}
+    drawn = Roster(ITEMS).make(7, 7, 0, 0, 0, 0, torch.float32)
+    assert not drawn.signs
+    assert drawn.noise.keys() == {11, 12, 13}
 
 
 def test_no_more_than_a_bound_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_once, "MOST", 2000)
-    made = Roster(ITEMS).make(7, 7, 0, 0, 0, 20, torch.float32)
-    assert sum(noise.numel() for noise in made.noise.values()) <= 2000
-    assert sum(sign.numel() for sign in made.signs.values()) <= 2000
-    assert made.signs
-    assert made.noise
+    drawn = Roster(ITEMS).make(7, 7, 0, 0, 0, 20, torch.float32)
+    assert sum(noise.numel() for noise in drawn.noise.values()) <= 2000
+    assert sum(sign.numel() for sign in drawn.signs.values()) <= 2000
+    assert drawn.signs
+    assert drawn.noise
 
 
 def test_few_batch_sizes_are_remembered() -> None:
@@ -89,8 +89,8 @@ def test_several_bases_are_those_made_one_by_one(examples: int) -> None:
 
 
 def test_many_signs_are_what_is_made_alone() -> None:
-    made = Roster(ITEMS).make(7, 5, 0, 0, 3, 1500, torch.float64)
-    for key, dim in made.signs:
-        features = made.signs[key, dim].shape[1]
+    drawn = Roster(ITEMS).make(7, 5, 0, 0, 3, 1500, torch.float64)
+    for key, dim in drawn.signs:
+        features = drawn.signs[key, dim].shape[1]
         (alone,) = next(signs(torch.tensor(5), key, [(dim, features)], 3, 1500, torch.float64))
-        assert torch.equal(made.signs[key, dim], alone)
+        assert torch.equal(drawn.signs[key, dim], alone)

@@ -25,13 +25,16 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     if isinstance(value, (dict, list, tuple)):
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         return {
-            key: leaf for own, part in parts if own != "seconds" for key, leaf in flat(part, f"{name}/{own}").items()
+            key: leaf
+            for key_of_part, part in parts
+            if key_of_part != "seconds"
+            for key, leaf in flat(part, f"{name}/{key_of_part}").items()
         }
     return {name: value}
 
 
-def same(one: es.EvolutionStrategy, other: es.EvolutionStrategy) -> bool:
-    a, b = flat(one.state()), flat(other.state())
+def same(first: es.EvolutionStrategy, second: es.EvolutionStrategy) -> bool:
+    a, b = flat(first.state()), flat(second.state())
     return a.keys() == b.keys() and all(
         torch.equal(a[key], b[key]) if isinstance(a[key], Tensor) else a[key] == b[key] for key in a
     )
@@ -64,24 +67,24 @@ def test_killed(tmp_path: Path) -> None:
         process.kill()
         assert process.wait() == -signal.SIGKILL
         reached = read_checkpoint(tmp_path)["generation"]
-    made, whole = full(), full()
-    assert made.resume(tmp_path)
-    made.run(made.generation + 2)
-    whole.run(made.generation)
-    assert same(made, whole)
+    evolution, whole = full(), full()
+    assert evolution.resume(tmp_path)
+    evolution.run(evolution.generation + 2)
+    whole.run(evolution.generation)
+    assert same(evolution, whole)
 
 
 def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
     """The writer saves again after a reader has read the index, and again after it has read the tensors."""
-    made, opened, whole = full(), [], Path.read_bytes
-    made.run(1, checkpoint=tmp_path)
+    evolution, opened, whole = full(), [], Path.read_bytes
+    evolution.run(1, checkpoint=tmp_path)
 
     def read(path: Path) -> bytes:
         opened.append(path.name)
         if len(opened) == 1:
-            made.run(2, checkpoint=tmp_path)
+            evolution.run(2, checkpoint=tmp_path)
         held = whole(path)
-        made.run(3, checkpoint=tmp_path)
+        evolution.run(3, checkpoint=tmp_path)
         return held
 
     with monkeypatch.context() as patch:
@@ -96,10 +99,10 @@ def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.parametrize("deaths", range(3))
 def test_dead_before_each_change_of_a_file(tmp_path: Path, monkeypatch, deaths: int) -> None:
     """Until the last change of a file, the old state can be read; after it, the new one."""
-    made = full()
-    made.run(1, checkpoint=tmp_path)
+    evolution = full()
+    evolution.run(1, checkpoint=tmp_path)
     before, count = read_checkpoint(tmp_path)["generation"], [0]
-    made.step()
+    evolution.step()
 
     def dying(change: Any) -> Any:
         def changed(self: Path, *args: Any) -> Any:
@@ -114,7 +117,7 @@ def test_dead_before_each_change_of_a_file(tmp_path: Path, monkeypatch, deaths: 
         for name in ("replace", "unlink"):
             patch.setattr(Path, name, dying(getattr(Path, name)))
         with pytest.raises(KeyboardInterrupt):
-            made.save(tmp_path)
+            evolution.save(tmp_path)
     again = full()
     assert again.resume(tmp_path)
     assert again.generation == before + (deaths == 2)
@@ -145,13 +148,13 @@ def test_every_optimiser(tmp_path: Path, name: str) -> None:
 
 
 def test_half_precision_and_buffers(tmp_path: Path) -> None:
-    def made() -> es.EvolutionStrategy:
+    def fresh() -> es.EvolutionStrategy:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)).bfloat16()
         x = torch.ones(4, dtype=torch.bfloat16)
         return strategy(lambda p: p(x.expand(p.size, 4)).float().sum(1), model)
 
-    whole, first, second = made(), made(), made()
+    whole, first, second = fresh(), fresh(), fresh()
     whole.run(4)
     first.run(2, checkpoint=tmp_path)
     second.resume(tmp_path)
@@ -172,16 +175,16 @@ def test_of_another_strategy(tmp_path: Path) -> None:
         ({"schedule": lambda o: torch.optim.lr_scheduler.StepLR(o, 1)}, "only one has a schedule"),
     ]
     for how, said in wrong:
-        made = strategy(lambda population: [0.0] * population.size, **how)
+        evolution = strategy(lambda population: [0.0] * population.size, **how)
         with pytest.raises(errors.RunError, match=said):
-            made.resume(tmp_path)
-        assert made.generation == 0
+            evolution.resume(tmp_path)
+        assert evolution.generation == 0
 
 
 def test_another_run_is_not_written_over(tmp_path: Path) -> None:
-    made = strategy()
-    made.run(1, checkpoint=tmp_path)
-    made.run(2, checkpoint=tmp_path)
+    evolution = strategy()
+    evolution.run(1, checkpoint=tmp_path)
+    evolution.run(2, checkpoint=tmp_path)
     other = strategy(seed=1)
     with pytest.raises(errors.RunError, match="holds a checkpoint already"):
         other.run(1, checkpoint=tmp_path)

@@ -11,12 +11,12 @@ from tests.es.toys import strategy
 
 @pytest.mark.parametrize("shape", [(), (23,), (24, 1), (12, 2)])
 def test_fitness_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
-    made = strategy(lambda population: torch.zeros(shape))
+    evolution = strategy(lambda population: torch.zeros(shape))
     with pytest.raises(errors.InvalidInput, match=r"fitness\(population\).*expected \(24,\)"):
-        made.step()
+        evolution.step()
     with pytest.raises(errors.InvalidInput, match=r"tell\(fitness\).*expected \(24,\)"):
-        made.tell(torch.zeros(shape))
-    assert made.generation == 0
+        evolution.tell(torch.zeros(shape))
+    assert evolution.generation == 0
 
 
 @pytest.mark.parametrize("wrong", [None, "good", [None] * 24])

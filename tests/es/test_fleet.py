@@ -21,11 +21,11 @@ def test_every_chunking_gives_the_same_weights(scheme: Any, antithetic: bool) ->
     whole, *others = (strategy(scheme=scheme, antithetic=antithetic, fleet=fleet) for fleet in reversed(PARTS))
     expected = whole.fleet.evaluate(whole)
     whole.run(3)
-    for made in others:
-        torch.testing.assert_close(made.fleet.evaluate(made), expected, rtol=1e-10, atol=1e-12)
-        made.run(3)
-        for one, other in zip(made.model.parameters(), whole.model.parameters(), strict=True):
-            assert torch.equal(one, other)
+    for evolution in others:
+        torch.testing.assert_close(evolution.fleet.evaluate(evolution), expected, rtol=1e-10, atol=1e-12)
+        evolution.run(3)
+        for parameter, expected_parameter in zip(evolution.model.parameters(), whole.model.parameters(), strict=True):
+            assert torch.equal(parameter, expected_parameter)
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_every_chunking_gives_the_same_weights(scheme: Any, antithetic: bool) ->
     ],
 )
 def test_members_at_once(how: dict[str, Any], fleet: es.Local, most: int) -> None:
-    made = strategy(fleet=fleet, **how)
+    evolution = strategy(fleet=fleet, **how)
     sizes: list[int] = []
 
     def fitness(population: es.Population) -> Tensor:
         sizes.append(population.size)
         return regression(population)
 
-    made.fitness = fitness
-    made.step()
-    assert fleet.most(made) == most
+    evolution.fitness = fitness
+    evolution.step()
+    assert fleet.most(evolution) == most
     assert max(sizes) <= most
     assert sum(sizes) == 24
 
@@ -69,32 +69,32 @@ class Copies(es.Fleet):
         if not self.copies:
             self.copies = [strategy.replica() for _ in range(2)]
         parts = range(len(strategy.ask(4)))
-        made = torch.cat([own.evaluate(own.ask(4)[i]) for i in parts for own in [self.copies[i % 2]]])
-        made[5] = torch.nan
-        return made
+        fitness = torch.cat([copy.evaluate(copy.ask(4)[i]) for i in parts for copy in [self.copies[i % 2]]])
+        fitness[5] = torch.nan
+        return fitness
 
     def follow(self, strategy: es.EvolutionStrategy, fitness: Tensor) -> None:
-        for made in self.copies:
-            made.tell(fitness)
+        for copy in self.copies:
+            copy.tell(fitness)
 
 
 def test_a_fleet_of_copies_follows_by_fitness_alone() -> None:
     fleet = Copies()
-    made = full()
-    made.fleet = fleet
-    assert [told.missing for told in made.run(4)] == [1] * 4
-    for own in fleet.copies:
-        assert own.generation == made.generation
-        for one, other in zip(own.model.parameters(), made.model.parameters(), strict=True):
-            assert one is not other
-            assert torch.equal(one, other)
+    evolution = full()
+    evolution.fleet = fleet
+    assert [told.missing for told in evolution.run(4)] == [1] * 4
+    for copy in fleet.copies:
+        assert copy.generation == evolution.generation
+        for parameter, original in zip(copy.model.parameters(), evolution.model.parameters(), strict=True):
+            assert parameter is not original
+            assert torch.equal(parameter, original)
 
 
 def test_a_copy_that_joins_late_catches_up_by_the_state() -> None:
-    made, late = full(), full()
-    made.run(3)
-    late.load(pickle.loads(pickle.dumps(made.state())))
-    for own in (made, late):
-        own.run(5)
-    for one, other in zip(late.model.parameters(), made.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    evolution, late = full(), full()
+    evolution.run(3)
+    late.load(pickle.loads(pickle.dumps(evolution.state())))
+    for running in (evolution, late):
+        running.run(5)
+    for parameter, original in zip(late.model.parameters(), evolution.model.parameters(), strict=True):
+        assert torch.equal(parameter, original)

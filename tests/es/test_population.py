@@ -33,10 +33,10 @@ MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
-def leaves(made: Any) -> list[Tensor]:
-    if isinstance(made, Tensor):
-        return [made]
-    parts = made.values() if isinstance(made, dict) else made if isinstance(made, tuple) else ()
+def leaves(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    parts = output.values() if isinstance(output, dict) else output if isinstance(output, tuple) else ()
     return [leaf for part in parts for leaf in leaves(part)]
 
 
@@ -49,8 +49,8 @@ def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
     torch.manual_seed(0)
     plain, model = make().double().eval(), make().double().train()
     plain.load_state_dict(model.state_dict())
-    made = strategy(None, model, antithetic=True, scheme=scheme)
-    population = made.ask(3)[2 + 6 * image]
+    evolution = strategy(None, model, antithetic=True, scheme=scheme)
+    population = evolution.ask(3)[2 + 6 * image]
     assert (population.first, population.size, population.antithetic) == (4, 2, image)
     x = torch.randn(2, 5, *shape, dtype=torch.float64)
     batched = population(x, batched=True)
@@ -59,8 +59,8 @@ def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
         model(x[:, 0])  # fixes the number of examples
         weights = weights_of_each(model)
     for member in range(2):
-        own = {key: weight[member] for key, weight in weights.items()}
-        truth = torch.func.functional_call(plain, own, (x[member],))
+        member_weights = {key: weight[member] for key, weight in weights.items()}
+        truth = torch.func.functional_call(plain, member_weights, (x[member],))
         for ours, expected in zip(leaves(batched), leaves(truth), strict=True):
             torch.testing.assert_close(ours[member], expected)
         for ours, expected in zip(leaves(alone), leaves(truth), strict=True):
@@ -77,18 +77,18 @@ def test_members_with_many_rows_are_the_same_in_every_chunk(shared: bool, most: 
     torch.manual_seed(0)
     plain, model = mlp().eval(), mlp()
     plain.load_state_dict(model.state_dict())
-    made = strategy(None, model, antithetic=True, population=24, group=8)
+    evolution = strategy(None, model, antithetic=True, population=24, group=8)
     x = torch.randn(40, 4).expand(12, 40, 4) if shared else torch.randn(12, 40, 4)
-    for image, whole in enumerate(made.ask()):
+    for image, whole in enumerate(evolution.ask()):
         y = whole(x)
-        parts = [part for part in made.ask(most) if part.antithetic == image]
+        parts = [part for part in evolution.ask(most) if part.antithetic == image]
         assert torch.equal(torch.cat([part(x[part.first :][: part.size]) for part in parts]), y)
         with in_eval(model), flipout.hold(model, seed_of(0, 0), group=4, antithetic=bool(image)):
             model(x[:, 0])  # fixes the number of examples
             weights = weights_of_each(model)
         for member in range(12):
-            own = {key: weight[member] for key, weight in weights.items()}
-            torch.testing.assert_close(y[member], torch.func.functional_call(plain, own, (x[member],)))
+            member_weights = {key: weight[member] for key, weight in weights.items()}
+            torch.testing.assert_close(y[member], torch.func.functional_call(plain, member_weights, (x[member],)))
 
 
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
@@ -103,17 +103,17 @@ def test_weights_formed_once_are_those_of_every_call(name: str, scheme: Any, ima
     first, second = torch.randn(2, 6, *shape, dtype=torch.float64)
     expected = [leaves(population(x)) for x in (first, second)]
     with population.formed() as members:
-        made = leaves(members(first))
+        outputs = leaves(members(first))
         if name in ("mlp", "convolutions"):  # attention and recurrent layers draw for other products, too
             monkeypatch.setattr(flipout.Gaussian, "noise", pytest.fail)
-        torch.testing.assert_close([made, leaves(members(second))], expected)
-    assert not any(leaf.requires_grad for leaf in made)
+        torch.testing.assert_close([outputs, leaves(members(second))], expected)
+    assert not any(leaf.requires_grad for leaf in outputs)
 
 
 def test_tokens_and_tied_weights() -> None:
-    made = strategy(None, TiedLM().double())
+    evolution = strategy(None, TiedLM().double())
     tokens = torch.randint(7, (24, 3, 2))
-    (population,) = made.ask()
+    (population,) = evolution.ask()
     torch.testing.assert_close(population(tokens, batched=True)[:, 1], population(tokens[:, 1]))
 
 
@@ -126,11 +126,11 @@ def test_members_differ_and_each_is_the_same_in_every_call() -> None:
 
 
 def test_the_same_numbers_for_all_parts_of_a_generation() -> None:
-    made = strategy(None)
-    first, *others = (torch.rand(3, generator=part.generator()) for part in made.ask(5))
+    evolution = strategy(None)
+    first, *others = (torch.rand(3, generator=part.generator()) for part in evolution.ask(5))
     assert all(torch.equal(first, other) for other in others)
-    made.tell(torch.arange(24.0))
-    assert not torch.equal(first, torch.rand(3, generator=made.ask()[0].generator()))
+    evolution.tell(torch.arange(24.0))
+    assert not torch.equal(first, torch.rand(3, generator=evolution.ask()[0].generator()))
 
 
 @pytest.mark.parametrize("shape", [(24,), (23, 5, 4), (5, 24, 4)])
@@ -153,37 +153,37 @@ def test_another_number_of_members() -> None:
 
 
 def test_an_output_without_rows() -> None:
-    made = strategy(None, nn.Sequential(nn.Linear(4, 2), nn.Flatten(0)).double())
+    evolution = strategy(None, nn.Sequential(nn.Linear(4, 2), nn.Flatten(0)).double())
     with pytest.raises(errors.InvalidInput, match="expected these rows in dimension 0"):
-        made.ask()[0](X.expand(24, 5, 4), batched=True)
+        evolution.ask()[0](X.expand(24, 5, 4), batched=True)
 
 
 def test_a_population_is_not_guessed() -> None:
     """Without `batched`, (members, batch, …) reaches the layer unchanged, and a convolution refuses it."""
-    made = strategy(None, convnet().double())
+    evolution = strategy(None, convnet().double())
     with pytest.raises(errors.InvalidInput, match=r"input of shape .*population\(x, batched=True\)"):
-        made.ask()[0](torch.zeros(24, 3, 2, 6, 6, dtype=torch.float64))
+        evolution.ask()[0](torch.zeros(24, 3, 2, 6, 6, dtype=torch.float64))
     with pytest.raises(errors.ExampleCount, match=r"In a population of 24 members: inputs are \(24, …\)"):
-        made.ask()[0](torch.zeros(7, 2, 6, 6, dtype=torch.float64))
-    assert isinstance(made.ask()[0], es.Population)
+        evolution.ask()[0](torch.zeros(7, 2, 6, 6, dtype=torch.float64))
+    assert isinstance(evolution.ask()[0], es.Population)
 
 
 def test_formed_members_are_there_in_their_own_context_alone() -> None:
     x = torch.randn(12, 4, dtype=torch.float64)
-    one, other = strategy().ask(12)
-    with one.formed() as members:
+    first, second = strategy().ask(12)
+    with first.formed() as members:
         assert torch.equal(members(x), members(x))
-        with other.formed(), pytest.raises(errors.InvalidInput, match="inside another"):
+        with second.formed(), pytest.raises(errors.InvalidInput, match="inside another"):
             members(x)
     with pytest.raises(errors.InvalidInput, match="outside its `with`"):
         members(x)
 
 
 def test_a_population_ends_with_its_generation() -> None:
-    made, x = strategy(), torch.randn(24, 4, dtype=torch.float64)
-    (before,) = made.ask()
+    evolution, x = strategy(), torch.randn(24, 4, dtype=torch.float64)
+    (before,) = evolution.ask()
     before(x)
-    made.tell(torch.arange(24.0))
+    evolution.tell(torch.arange(24.0))
     with pytest.raises(errors.InvalidInput, match="belongs to generation 0, but the strategy is at generation 1"):
         before(x)
-    made.ask()[0](x)
+    evolution.ask()[0](x)

@@ -38,28 +38,28 @@ class Failing:
         return regression(population)
 
 
-def alike(made: es.EvolutionStrategy) -> bool:
+def alike(evolution: es.EvolutionStrategy) -> bool:
     """Return True if the weights equal those of a local run."""
     expected = strategy(fleet=es.Local(members=4))
-    expected.run(made.generation)
-    pairs = zip(made.model.state_dict().values(), expected.model.state_dict().values(), strict=True)
+    expected.run(evolution.generation)
+    pairs = zip(evolution.model.state_dict().values(), expected.model.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_the_fake_is_a_fleet(fleet: es.RayFleet) -> None:
-    made = strategy(fleet=fleet)
-    made.run(3)
-    assert alike(made)
+    evolution = strategy(fleet=fleet)
+    evolution.run(3)
+    assert alike(evolution)
     assert [event for event in fleet.events if "joins" in event] == [f"generation 0: worker {i} joins" for i in (0, 1)]
 
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_an_answer_of_an_earlier_generation_is_dropped_with_a_word(fake: FakeRay, fleet: es.RayFleet, fails) -> None:
     """Another worker has evaluated these chunks meanwhile, so even an error is dropped."""
-    made = strategy(Failing(fake, *[(0, 1)] * fails), fleet=fleet)
-    fake.held = lambda call: call.actor.number == 0 and call.generation == 1 == made.generation
-    made.run(5)
-    assert alike(made)
+    evolution = strategy(Failing(fake, *[(0, 1)] * fails), fleet=fleet)
+    fake.held = lambda call: call.actor.number == 0 and call.generation == 1 == evolution.generation
+    evolution.run(5)
+    assert alike(evolution)
     (said,) = [event for event in fleet.events if "dropped" in event]
     why = " (ZeroDivisionError: by worker 0)" if fails else ""
     assert said == f"generation 2: worker 0 is slow; its answer for generation 1 is dropped{why}"
@@ -70,9 +70,9 @@ def test_an_error_of_another_strategy_ends_nothing(fake: FakeRay, fleet: es.RayF
     with pytest.raises(ZeroDivisionError, match="by worker 0"):
         wrong.step()
     assert fleet._dispatcher.pool.workers[1].call.name == "evaluate"  # fails as well, and is heard below
-    made = strategy(fleet=fleet)
-    made.run(3)
-    assert alike(made)
+    evolution = strategy(fleet=fleet)
+    evolution.run(3)
+    assert alike(evolution)
     assert [event for event in fleet.events if "dropped" in event] == [
         "generation 0: worker 1 is slow; its answer to an earlier request is dropped (ZeroDivisionError: by worker 1)"
     ]
@@ -81,18 +81,18 @@ def test_an_error_of_another_strategy_ends_nothing(fake: FakeRay, fleet: es.RayF
 def test_an_error_of_an_earlier_attempt_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
     """The strategy and the generation are the same, but the fitness was repaired in between."""
     fitness = Failing(fake, (0, 2), (1, 2))
-    made = strategy(fitness, fleet=fleet)
-    made.run(2)
+    evolution = strategy(fitness, fleet=fleet)
+    evolution.run(2)
     fake.held = lambda call: call.actor.number == 1 and call.generation == 2
     with pytest.raises(ZeroDivisionError, match="by worker 0"):
-        made.step()
+        evolution.step()
     late = fleet._dispatcher.pool.workers[1].call
     with pytest.raises(ZeroDivisionError, match="by worker 1"):
         fake.get(late)
     fitness.where.clear()
     fake.held = lambda call: False
-    made.run(4)
-    assert alike(made)
+    evolution.run(4)
+    assert alike(evolution)
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -114,9 +114,9 @@ def test_a_copy_that_failed_earlier_ends_nothing(fake: FakeRay, fleet: es.RayFle
     with pytest.raises(ModuleNotFoundError):
         fake.get(late)
     broken.clear()
-    made = first if again else strategy(fleet=fleet)
-    made.run(3)
-    assert alike(made)
+    evolution = first if again else strategy(fleet=fleet)
+    evolution.run(3)
+    assert alike(evolution)
 
 
 @pytest.mark.parametrize("who", ["another strategy", "this one, after its weights were changed"])
@@ -126,44 +126,44 @@ def test_copies_follow_what_they_evaluated_alone(fleet: es.RayFleet, who: str) -
     with torch.no_grad():
         first.model.get_parameter("0.weight").mul_(0.5)
     first.step()
-    made = first if who.startswith("this") else strategy(fleet=fleet)
-    if made is not first:
-        made.tell(torch.arange(24.0))  # as first was told: both are at generation 1
+    evolution = first if who.startswith("this") else strategy(fleet=fleet)
+    if evolution is not first:
+        evolution.tell(torch.arange(24.0))  # as first was told: both are at generation 1
     with torch.no_grad():
-        made.model.get_parameter("0.bias").add_(1.0)
-    made.tell(torch.arange(24.0))
-    expected = made.replica()
+        evolution.model.get_parameter("0.bias").add_(1.0)
+    evolution.tell(torch.arange(24.0))
+    expected = evolution.replica()
     expected.fleet = es.Local(members=4)
-    made.step()
+    evolution.step()
     expected.step()
-    pairs = zip(made.model.state_dict().values(), expected.model.state_dict().values(), strict=True)
+    pairs = zip(evolution.model.state_dict().values(), expected.model.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_an_error_on_what_another_worker_has_answered_ends_nothing(fake: FakeRay, fleet: es.RayFleet) -> None:
     """The first answer counts. An error on a chunk that nobody has answered is raised."""
-    made = strategy(Failing(fake, (0, 1)), fleet=fleet)
-    made.step()
+    evolution = strategy(Failing(fake, (0, 1)), fleet=fleet)
+    evolution.step()
     worker = fleet._dispatcher.pool.workers[0]
     for answered in ({0, 1}, {0}):
         work = Evaluation(deque([2]), fleet._dispatcher.edition, 1, answers={i: [0.0] * 4 for i in answered})
         worker.chunks, worker.evaluation = [0, 1], work
         worker.call = worker.actor.evaluate.remote(worker.edition, 1, [0, 1], 4)
         if len(answered) == 2:
-            fleet._dispatcher.receive(worker, made, work)
+            fleet._dispatcher.receive(worker, evolution, work)
             assert "its answer for generation 1 is dropped (ZeroDivisionError" in fleet.events[-1]
             assert (worker.chunks, worker.evaluation, worker.call) == ([], None, None)
         else:
             with pytest.raises(ZeroDivisionError, match="by worker 0"):
-                fleet._dispatcher.receive(worker, made, work)
+                fleet._dispatcher.receive(worker, evolution, work)
 
 
 def test_an_error_of_the_question_itself_ends_the_run(fake: FakeRay, fleet: es.RayFleet) -> None:
     fitness = Failing(fake, (1, 2))
-    made = strategy(fitness, fleet=fleet)
+    evolution = strategy(fitness, fleet=fleet)
     with pytest.raises(ZeroDivisionError, match="by worker 1"):
-        made.run(4)
-    assert made.generation == 2
+        evolution.run(4)
+    assert evolution.generation == 2
     fitness.where.clear()
-    made.run(4)
-    assert alike(made)
+    evolution.run(4)
+    assert alike(evolution)

@@ -72,35 +72,35 @@ def dawdle() -> None:
     time.sleep(8)
 
 
-def equal(one: es.EvolutionStrategy, other: es.EvolutionStrategy) -> bool:
-    pairs = zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True)
-    return one.generation == other.generation and all(torch.equal(a, b) for a, b in pairs)
+def equal(first: es.EvolutionStrategy, second: es.EvolutionStrategy) -> bool:
+    pairs = zip(first.model.state_dict().values(), second.model.state_dict().values(), strict=True)
+    return first.generation == second.generation and all(torch.equal(a, b) for a, b in pairs)
 
 
 def local(generations: int, **how: Any) -> es.EvolutionStrategy:
-    made = strategy(fleet=es.Local(members=4), **how)
-    made.run(generations)
-    return made
+    evolution = strategy(fleet=es.Local(members=4), **how)
+    evolution.run(generations)
+    return evolution
 
 
-def until_both(made: es.EvolutionStrategy, fitness: Marked) -> None:
+def until_both(evolution: es.EvolutionStrategy, fitness: Marked) -> None:
     """Step until both workers have evaluated something in one generation."""
-    while len(fitness.processes(made.generation - 1)) < 2:
-        made.step()
+    while len(fitness.processes(evolution.generation - 1)) < 2:
+        evolution.step()
 
 
 def test_two_workers_are_local() -> None:
     """With moments, schedules, decay, mirror images and mini-batches, and under every scheme."""
-    expected, made = full(), full()
+    expected, evolution = full(), full()
     expected.fleet = es.Local(members=2)
     expected.run(5)
-    with es.RayFleet(2) as made.fleet:
-        made.run(5)
-        assert equal(made, expected)
+    with es.RayFleet(2) as evolution.fleet:
+        evolution.run(5)
+        assert equal(evolution, expected)
         for scheme in ("flipout", "independent", flipout.LowRank(2)):
-            own = strategy(scheme=scheme, shaping="raw", fleet=made.fleet)  # another strategy: all join anew
-            own.run(3)
-            assert equal(own, local(3, scheme=scheme, shaping="raw"))
+            another = strategy(scheme=scheme, shaping="raw", fleet=evolution.fleet)  # another strategy: all join anew
+            another.run(3)
+            assert equal(another, local(3, scheme=scheme, shaping="raw"))
 
 
 def test_observations_are_counted_alike() -> None:
@@ -112,72 +112,72 @@ def test_observations_are_counted_alike() -> None:
         model = torch.nn.Sequential(es.rl.Normalizer(4), torch.nn.Linear(4, 2))
         return strategy(es.rl.Episodes("CartPole-v1", steps=50), model, std=0.5)
 
-    expected, made = policy(), policy()
+    expected, evolution = policy(), policy()
     expected.run(3)
-    with es.RayFleet(2) as made.fleet:
-        made.run(3)
-    assert equal(made, expected)
+    with es.RayFleet(2) as evolution.fleet:
+        evolution.run(3)
+    assert equal(evolution, expected)
 
 
 def test_killed_in_a_generation(tmp_path: Path) -> None:
     """Other workers evaluate its chunks, and its replacement catches up."""
     fitness = Marked(tmp_path, 2, die, pause=0.02)
     with es.RayFleet(2) as fleet:
-        made = strategy(fitness, fleet=fleet)
+        evolution = strategy(fitness, fleet=fleet)
         with pytest.warns(
             UserWarning, match=r"generation 2: worker \d died; 1 chunk will be evaluated by another worker\. A new"
         ):
-            made.run(4)
-        until_both(made, fitness)
+            evolution.run(4)
+        until_both(evolution, fitness)
         assert sum("joins" in event for event in fleet.events) == 3
-        assert all(told.missing == 0 for told in made.history)
-        assert equal(made, local(made.generation))
+        assert all(told.missing == 0 for told in evolution.history)
+        assert equal(evolution, local(evolution.generation))
 
 
 def test_killed_and_dropped(tmp_path: Path) -> None:
     with es.RayFleet(2, lost="drop") as fleet:
-        made = strategy(Marked(tmp_path, 1, die, pause=0.02), fleet=fleet)
+        evolution = strategy(Marked(tmp_path, 1, die, pause=0.02), fleet=fleet)
         with pytest.warns(UserWarning, match="1 chunk left out"):
-            made.run(4)
-    assert [told.missing for told in made.history] == [0, 4, 0, 0]
+            evolution.run(4)
+    assert [told.missing for told in evolution.history] == [0, 4, 0, 0]
 
 
 def test_all_die() -> None:
     said = "Generation 0: 5 workers died one after another"
     with es.RayFleet(1) as fleet:
-        made = strategy(lambda population: die(), fleet=fleet, population=4)
+        evolution = strategy(lambda population: die(), fleet=fleet, population=4)
         with pytest.warns(UserWarning, match="died"), pytest.raises(errors.FleetError, match=said):
-            made.step()
+            evolution.step()
 
 
 def test_a_worker_that_joins_late(tmp_path: Path) -> None:
     fitness = Marked(tmp_path, pause=0.02)
     with es.RayFleet(1) as fleet:
-        made = strategy(fitness, fleet=fleet)
-        made.run(3)
+        evolution = strategy(fitness, fleet=fleet)
+        evolution.run(3)
         fleet.workers = 2
-        until_both(made, fitness)
+        until_both(evolution, fitness)
         told = [event.partition(": ")[2] for event in fleet.events if "is slow" not in event]  # on a busy machine
         assert told == ["worker 0 joins", "worker 1 joins"]
         fleet.workers = 1
-        made.step()
-        assert len(fitness.processes(made.generation - 1)) == 1
-        assert equal(made, local(made.generation))
+        evolution.step()
+        assert len(fitness.processes(evolution.generation - 1)) == 1
+        assert equal(evolution, local(evolution.generation))
 
 
 def test_a_straggler(tmp_path: Path) -> None:
     """The run waits for the patience, not for the sleep. Once awake, the worker catches up and takes part."""
     fitness = Marked(tmp_path, pause=0.02)
     with es.RayFleet(2) as fleet:
-        made = strategy(fitness, fleet=fleet)
-        until_both(made, fitness)
-        made.fitness = Marked(tmp_path, made.generation, dawdle, pause=0.02)
+        evolution = strategy(fitness, fleet=fleet)
+        until_both(evolution, fitness)
+        evolution.fitness = Marked(tmp_path, evolution.generation, dawdle, pause=0.02)
         fleet.events.clear()
-        assert made.step().seconds < 6
+        assert evolution.step().seconds < 6
         assert any("is slow; another worker gets 1 chunk too" in event for event in fleet.events)
-        made.step()
-        until_both(made, fitness)
-        assert equal(made, local(made.generation))
+        evolution.step()
+        until_both(evolution, fitness)
+        assert equal(evolution, local(evolution.generation))
 
 
 def dawdle_and_fail() -> None:
@@ -189,25 +189,25 @@ def test_a_straggler_that_fails_ends_nothing(tmp_path: Path) -> None:
     """Another worker has evaluated its chunk, and the run has continued."""
     fitness = Marked(tmp_path, pause=0.02)
     with es.RayFleet(2) as fleet:
-        made = strategy(fitness, fleet=fleet)
-        until_both(made, fitness)
-        made.fitness = Marked(tmp_path, made.generation, dawdle_and_fail, pause=0.02)
-        late = f"its answer for generation {made.generation} is dropped (ZeroDivisionError: too late)"
+        evolution = strategy(fitness, fleet=fleet)
+        until_both(evolution, fitness)
+        evolution.fitness = Marked(tmp_path, evolution.generation, dawdle_and_fail, pause=0.02)
+        late = f"its answer for generation {evolution.generation} is dropped (ZeroDivisionError: too late)"
         while not any(late in event for event in fleet.events):
-            made.step()
-        assert equal(made, local(made.generation))
+            evolution.step()
+        assert equal(evolution, local(evolution.generation))
 
 
 def test_what_was_changed_by_hand_reaches_the_workers() -> None:
-    expected, made = local(2), strategy()
-    with es.RayFleet(2) as made.fleet:
-        made.run(2)
-        for own in (expected, made):
-            own.optimizer.param_groups[0]["lr"] = 0.2
+    expected, evolution = local(2), strategy()
+    with es.RayFleet(2) as evolution.fleet:
+        evolution.run(2)
+        for running in (expected, evolution):
+            running.optimizer.param_groups[0]["lr"] = 0.2
             with torch.no_grad():
-                own.model.get_parameter("0.weight").mul_(0.5)
-            own.run(4)
-    assert equal(made, expected)
+                running.model.get_parameter("0.weight").mul_(0.5)
+            running.run(4)
+    assert equal(evolution, expected)
 
 
 def wrong(population: es.Population) -> Any:
@@ -225,16 +225,16 @@ def test_errors_of_the_fitness() -> None:
             strategy(lambda population: lock, fleet=fleet).step()
         with pytest.raises(errors.InvalidArgument, match="nothing to evaluate with"):
             strategy(None, fleet=fleet).step()
-        made = strategy(fleet=fleet)
-        made.run(2)
-        assert equal(made, local(2))
+        evolution = strategy(fleet=fleet)
+        evolution.run(2)
+        assert equal(evolution, local(2))
 
 
 def test_no_room() -> None:
     with es.RayFleet(1, cpus=100, timeout=0.5) as fleet:
-        made = strategy(fleet=fleet)
+        evolution = strategy(fleet=fleet)
         with pytest.raises(errors.FleetError, match=r"No worker has started within timeout=0\.5 s\. 1 with cpus=100"):
-            made.step()
+            evolution.step()
 
 
 @pytest.mark.parametrize("how", [{"workers": 0}, {"lost": "keep"}, {"patience": 0.5}, {"cpus": -1}, {"members": 0}])

@@ -8,11 +8,11 @@ from tests.es.toys import strategy
 
 
 def test_a_copy_serves_the_strategy_and_the_generation_that_it_has() -> None:
-    made, copy = strategy(), StrategyCopy()
+    evolution, copy = strategy(), StrategyCopy()
     fitness = torch.arange(24.0).numpy()
     assert copy.evaluate(1, 0, [0], 4) is None  # nothing joined
     copy.tell(1, 0, fitness)
-    copy.join(1, snapshot_of(made), "cpu", 1)
+    copy.join(1, snapshot_of(evolution), "cpu", 1)
     assert copy.evaluate(2, 0, [0], 4) is None
     assert copy.evaluate(1, 1, [0], 4) is None
     found = copy.evaluate(1, 0, [0, 2], 4)

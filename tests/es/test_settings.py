@@ -47,8 +47,8 @@ def test_bad_arguments(name: str) -> None:
 
 
 def test_noise_that_ends_later() -> None:
-    made = strategy(std=lambda generation: 0.1 - 0.05 * generation)
-    assert made.run(2)[-1].generation == 1
+    evolution = strategy(std=lambda generation: 0.1 - 0.05 * generation)
+    assert evolution.run(2)[-1].generation == 1
     with pytest.raises(errors.InvalidArgument, match=r"std=0\.0 in generation 2"):
-        made.step()
-    assert made.generation == 2
+        evolution.step()
+    assert evolution.generation == 2

@@ -22,21 +22,21 @@ def tensor(values: list[float]) -> Tensor:
 @given(numbers)
 def test_centered_ranks(values: list[float]) -> None:
     """They are scipy's average ranks, scaled to −½ … ½. They sum to 0 and depend on the order alone."""
-    made = es.centered_rank(tensor(values))
+    shaped = es.centered_rank(tensor(values))
     ranks = tensor(stats.rankdata(values).tolist())
-    torch.testing.assert_close(made, (ranks - 1) / max(len(values) - 1, 1) - 0.5 * (len(values) > 1))
-    assert abs(float(made.sum())) < 1e-12
-    assert torch.equal(made, es.centered_rank(tensor([math.atan(v) for v in values])))
+    torch.testing.assert_close(shaped, (ranks - 1) / max(len(values) - 1, 1) - 0.5 * (len(values) > 1))
+    assert abs(float(shaped.sum())) < 1e-12
+    assert torch.equal(shaped, es.centered_rank(tensor([math.atan(v) for v in values])))
 
 
 @given(numbers)
 def test_z_scores(values: list[float]) -> None:
-    made = es.z_score(tensor(values))
+    shaped = es.z_score(tensor(values))
     if len(set(values)) == 1:
-        assert made.tolist() == [0.0] * len(values)
+        assert shaped.tolist() == [0.0] * len(values)
     else:
-        torch.testing.assert_close(made.mean(), tensor([0.0])[0], atol=1e-9, rtol=0)
-        torch.testing.assert_close(made.square().mean(), tensor([1.0])[0])
+        torch.testing.assert_close(shaped.mean(), tensor([0.0])[0], atol=1e-9, rtol=0)
+        torch.testing.assert_close(shaped.square().mean(), tensor([1.0])[0])
 
 
 def test_raw_is_raw() -> None:

@@ -27,18 +27,21 @@ SCHEMES = ("flipout", "independent", flipout.LowRank(2))
 GENERATOR = torch.Generator().manual_seed(3)
 
 
-def explicit(made: es.EvolutionStrategy, inputs: Tensor, fitness: Tensor) -> dict[str, Tensor]:
+def explicit(evolution: es.EvolutionStrategy, inputs: Tensor, fitness: Tensor) -> dict[str, Tensor]:
     """Return 1 / (N σ²) Σ_n F_n ΔW_n, computed from every ΔW_n."""
     totals: dict[str, Tensor] = {}
-    fitness_of = iter(fitness.split([part.size for part in made.ask(5)]))
-    for part in made.ask(5):
-        own, options = next(fitness_of), {"first": part.first, "group": part.group, "antithetic": part.antithetic}
-        with flipout.hold(made.model, seed_of(part.seed, part.generation), **options), torch.no_grad():
-            made.model(inputs[: part.size])
-            for name, weights in weights_of_each(made.model).items():
-                delta = weights - made.model.get_parameter(name)
-                totals[name] = totals.get(name, 0) + torch.tensordot(own, delta, 1)
-    return {name: total / (len(fitness) * made.std**2) for name, total in totals.items()}
+    fitness_of = iter(fitness.split([part.size for part in evolution.ask(5)]))
+    for part in evolution.ask(5):
+        part_fitness, options = (
+            next(fitness_of),
+            {"first": part.first, "group": part.group, "antithetic": part.antithetic},
+        )
+        with flipout.hold(evolution.model, seed_of(part.seed, part.generation), **options), torch.no_grad():
+            evolution.model(inputs[: part.size])
+            for name, weights in weights_of_each(evolution.model).items():
+                delta = weights - evolution.model.get_parameter(name)
+                totals[name] = totals.get(name, 0) + torch.tensordot(part_fitness, delta, 1)
+    return {name: total / (len(fitness) * evolution.std**2) for name, total in totals.items()}
 
 
 MODELS: dict[str, tuple[Any, Any]] = {
@@ -56,10 +59,10 @@ def test_the_update_is_the_sum_over_members(name: str, scheme: Any, antithetic: 
     make, inputs = MODELS[name]
     fitness, model = torch.randn(24, dtype=torch.float64), make()
     how = {"scheme": scheme, "antithetic": antithetic, "shaping": "raw", "optimizer": lambda p: torch.optim.SGD(p, 0.5)}
-    made = strategy(None, model, **how)
-    expected = explicit(made, inputs, fitness)
+    evolution = strategy(None, model, **how)
+    expected = explicit(evolution, inputs, fitness)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    told = made.tell(fitness)
+    told = evolution.tell(fitness)
     changes = {key: value - before[key] for key, value in model.state_dict().items() if key in expected}
     assert changes.keys() == expected.keys()
     for key, change in changes.items():
@@ -100,25 +103,25 @@ def estimates(
     model = flipout.perturb(zeros(), flipout.Gaussian(STD), scheme=scheme, where="*")
     images = (False, True) if antithetic else (False,)
 
-    def one(seed: Tensor) -> Tensor:
+    def estimate(seed: Tensor) -> Tensor:
         total: Any = 0
         for image in images:
             with flipout.hold(model, seed=seed, group=group // len(images), antithetic=image):
                 told = fitness(model(A.expand(N // len(images), 3)))
-                sums = {id(parameter): made for parameter, made in weighted_sums(model, told)}
+                sums = {id(parameter): total for parameter, total in weighted_sums(model, told)}
                 total = total + torch.cat([sums[id(parameter)].flatten() for parameter in model.parameters()])
         return total / (N * STD**2)
 
-    return torch.func.vmap(one, chunk_size=1000)(many_draws.seeds(generations)).detach()
+    return torch.func.vmap(estimate, chunk_size=1000)(many_draws.seeds(generations)).detach()
 
 
 def test_the_estimates_of_a_strategy() -> None:
     """A strategy's estimates have the distribution of `estimates`, which the tests below use."""
     how = {"population": N, "group": 6, "std": STD, "shaping": "raw", "optimizer": Still}
-    made = es.EvolutionStrategy(zeros(), lambda p: quadratic(p(A.expand(p.size, 3))), **how)
-    made.run(1000)
-    assert isinstance(made.optimizer, Still)
-    assert_same_distribution(-torch.stack(made.optimizer.seen), estimates(quadratic, 1000))
+    evolution = es.EvolutionStrategy(zeros(), lambda p: quadratic(p(A.expand(p.size, 3))), **how)
+    evolution.run(1000)
+    assert isinstance(evolution.optimizer, Still)
+    assert_same_distribution(-torch.stack(evolution.optimizer.seen), estimates(quadratic, 1000))
 
 
 @pytest.mark.parametrize("antithetic", [False, True], ids=["plain", "antithetic"])
@@ -144,12 +147,12 @@ def test_where_the_fitness_bends_the_mean_of_low_rank_noise_is_no_gradient(schem
     nn.init.zeros_(layer.weight)
     model = flipout.perturb(layer, flipout.Gaussian(std), scheme=scheme)
 
-    def one(seed: Tensor) -> Tensor:
+    def estimate(seed: Tensor) -> Tensor:
         with flipout.hold(model, seed=seed):
-            ((_, made),) = weighted_sums(model, model(x).sin().squeeze(1))
-        return made.flatten() / (12 * std**2)
+            ((_, total),) = weighted_sums(model, model(x).sin().squeeze(1))
+        return total.flatten() / (12 * std**2)
 
-    seen = torch.func.vmap(one, chunk_size=1000)(many_draws.seeds(20_000)).detach().mean(1)
+    seen = torch.func.vmap(estimate, chunk_size=1000)(many_draws.seeds(20_000)).detach().mean(1)
     t, rank = 16 * std**2, getattr(scheme, "rank", None)
     gradient = math.exp(-t / 2)
     expected = gradient if rank is None else (1 + t / rank) ** -(rank / 2 + 1)

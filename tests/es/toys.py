@@ -21,28 +21,28 @@ def network() -> Any:
 
 
 def regression(population: es.Population) -> Tensor:
-    made = population(X.expand(population.size, *X.shape), batched=True)
-    return -(made - Y).square().mean((1, 2))
+    outputs = population(X.expand(population.size, *X.shape), batched=True)
+    return -(outputs - Y).square().mean((1, 2))
 
 
 def strategy(fitness: Callable[[es.Population], Any] | None = regression, model: Any = None, **how: Any):
-    given = {
+    settings = {
         "population": 24,
         "group": 4,
         "std": 0.1,
         "optimizer": lambda parameters: torch.optim.Adam(parameters, 0.05),
         **how,
     }
-    return es.EvolutionStrategy(network() if model is None else model, fitness, **given)
+    return es.EvolutionStrategy(network() if model is None else model, fitness, **settings)
 
 
 def full() -> es.EvolutionStrategy:
     """A strategy with every kind of state: moments, a schedule, a falling std, mini-batches, decay."""
 
     def fitness(population: es.Population) -> Tensor:
-        some = torch.randperm(len(X), generator=population.generator())[:3]
-        made = population(X[some].expand(population.size, 3, 4), batched=True)
-        return -(made - Y[some]).square().mean((1, 2))
+        rows = torch.randperm(len(X), generator=population.generator())[:3]
+        outputs = population(X[rows].expand(population.size, 3, 4), batched=True)
+        return -(outputs - Y[rows]).square().mean((1, 2))
 
     return strategy(
         fitness,
@@ -66,17 +66,17 @@ class Still(torch.optim.Optimizer):
 
 def slowly(folder: str) -> None:
     """Run until the process is killed."""
-    made = full()
-    assert made.fitness is not None
-    quick = made.fitness
+    evolution = full()
+    assert evolution.fitness is not None
+    quick = evolution.fitness
 
     def slow(population: es.Population) -> Any:
         time.sleep(0.02)
         return quick(population)
 
-    made.fitness = slow
-    made.resume(folder)
-    made.run(10**6, checkpoint=folder)
+    evolution.fitness = slow
+    evolution.resume(folder)
+    evolution.run(10**6, checkpoint=folder)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ def real_data(monkeypatch) -> Path:
 
 @pytest.fixture
 def run(tmp_path) -> Iterator[Run]:
-    with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as one:
-        yield one
+    with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as opened:
+        yield opened
 
 
 @pytest.fixture

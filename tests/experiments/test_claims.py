@@ -45,8 +45,8 @@ def test_a_changed_sentence_changes_no_link_and_no_comparison(tmp_path):
     said = "fc: conv9: the slope of α ≫ β, at the end the test error; never reached"
     reworded = tuple(replace(check, claim=said, remark="") for check in checks)
     pages = []
-    for name, some in (("first", checks), ("second", reworded)):
-        folders = [finished(tmp_path / name / "a", checks=some), finished(tmp_path / name / "b", checks=checks)]
+    for name, run_checks in (("first", checks), ("second", reworded)):
+        folders = [finished(tmp_path / name / "a", checks=run_checks), finished(tmp_path / name / "b", checks=checks)]
         write_page(folders, tmp_path / f"{name}.html")
         pages.append(tmp_path / f"{name}.html")
     assert links(pages[0]) == links(pages[1])

@@ -225,7 +225,7 @@ def test_ctrl_c_outside_of_a_run_is_quiet(capsys, monkeypatch):
 
 
 def test_what_the_machine_refuses_is_said_in_a_line(capsys, monkeypatch):
-    def full(*given: object) -> None:
+    def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device", "report.html")
 
     monkeypatch.setattr(cli, "write_page", full)

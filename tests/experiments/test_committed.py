@@ -73,7 +73,7 @@ def places(svg: bytes) -> list[float]:
     found = re.findall(rb'<path d="([^"]*)" clip-path', svg)
     for markers in re.findall(rb"(?s)<g clip-path[^>]*>(.*?)</g>", svg):
         found += re.findall(rb' [xy]="([^"]*)"', markers)
-    return [float(number) for one in found for number in re.findall(rb"-?\d+\.?\d*", one)]
+    return [float(number) for match in found for number in re.findall(rb"-?\d+\.?\d*", match)]
 
 
 @pytest.mark.parametrize("name", [name for name in FOLDERS if name not in NOT_HELD])

@@ -65,7 +65,7 @@ def test_a_missing_package_comes_with_the_line_that_brings_it(monkeypatch: pytes
 def test_the_extras_are_those_of_the_package() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for extra, packages in doctor.EXTRAS.items():
-        assert {re.split(r"[\[;]", given)[0].strip() for given in declared[extra]} == set(packages)
+        assert {re.split(r"[\[;]", requirement)[0].strip() for requirement in declared[extra]} == set(packages)
     assert declared.keys() - doctor.EXTRAS.keys() == {"bench", "dev", "docs", "zoo"}
 
 

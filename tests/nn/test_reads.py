@@ -102,21 +102,23 @@ def compare(read: Callable[[Any, Tensor], Tensor], scheme: Any, where: Any = "*"
     x = torch.randn(N, T, IN).double().requires_grad_()
     with flipout.hold(model, seed=3):
         with pytest.warns(errors.NeverRead):  # all Parameters are noisy, and few are read
-            made = model(x)
+            actual = model(x)
         if scheme == "shared":
             model.linear(x)  # somebody has to say how many examples there are
         weights = weights_by_example(model)
     others = dict(model.named_parameters())
-    alone = [functional_call(plain, {**others, **own}, (x[n : n + 1],)) for n, own in enumerate(weights)]
+    alone = [
+        functional_call(plain, {**others, **row_weights}, (x[n : n + 1],)) for n, row_weights in enumerate(weights)
+    ]
     truth = torch.cat(alone)
-    assert (made - plain(x)).abs().max() > 1e-3
-    torch.testing.assert_close(made, truth, rtol=bound, atol=bound)
-    upstream, leaves = torch.randn_like(made), [x, *model.parameters()]
+    assert (actual - plain(x)).abs().max() > 1e-3
+    torch.testing.assert_close(actual, truth, rtol=bound, atol=bound)
+    upstream, leaves = torch.randn_like(actual), [x, *model.parameters()]
     got, expected = (
-        torch.autograd.grad(y, leaves, upstream, materialize_grads=True, retain_graph=True) for y in (made, truth)
+        torch.autograd.grad(y, leaves, upstream, materialize_grads=True, retain_graph=True) for y in (actual, truth)
     )
-    for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=10 * bound, atol=10 * bound)
+    for gradient, expected_gradient in zip(got, expected, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=10 * bound, atol=10 * bound)
 
 
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "shared", "low_rank", flipout.Flipout(group=2)], ids=str)
@@ -176,10 +178,10 @@ def test_under_shared_it_is_one_tensor(name: str) -> None:
     x = torch.randn(N, T, IN).double()
     with flipout.hold(model, seed=1):
         with pytest.warns(errors.NeverRead):
-            made = model(x)
+            actual = model(x)
         model.linear(x)
         weights = weights_by_example(model)[0]
-    torch.testing.assert_close(made, functional_call(plain, weights, (x,)))
+    torch.testing.assert_close(actual, functional_call(plain, weights, (x,)))
 
 
 def test_questions_are_no_reads() -> None:
@@ -316,9 +318,9 @@ def test_autocast() -> None:
     model = flipout.perturb(Reader(SERVED["linear"]), GAUSSIAN, where="linear.weight")
     x = torch.randn(N, T, IN)
     with flipout.hold(model), torch.autocast("cpu", torch.bfloat16):
-        made = model(x)
-        assert made.dtype == torch.bfloat16
-        torch.testing.assert_close(made, model.linear(x))
+        actual = model(x)
+        assert actual.dtype == torch.bfloat16
+        torch.testing.assert_close(actual, model.linear(x))
 
 
 class Wrapped(nn.Linear):
@@ -362,10 +364,12 @@ def test_subclasses_of_known_layers(layer: nn.Module, x: Tensor, where: Any) -> 
     assert isinstance(model[0], type(layer))
     for each in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         with flipout.hold(each, seed=2):
-            made = each(x)
+            actual = each(x)
             weights = weights_by_example(each)
-        truth = torch.cat([functional_call(plain, own, (x[n : n + 1],)) for n, own in enumerate(weights)])
-        torch.testing.assert_close(made, truth)
+        truth = torch.cat(
+            [functional_call(plain, row_weights, (x[n : n + 1],)) for n, row_weights in enumerate(weights)]
+        )
+        torch.testing.assert_close(actual, truth)
         torch.testing.assert_close(each.eval()(x), plain(x))
     assert type(flipout.freeze(model)[0]) is type(layer)
 
@@ -380,12 +384,12 @@ def test_schemes_by_glob() -> None:
     model = flipout.perturb(copy.deepcopy(plain), GAUSSIAN, scheme=schemes, where=where)
     x = torch.randn(N, T, IN).double()
     with flipout.hold(model, seed=1):
-        made = model(x)
+        actual = model(x)
         weights = weights_by_example(model)
     assert torch.equal(weights[0]["bank.stacked"], weights[1]["bank.stacked"])
     assert not torch.equal(weights[0]["linear.weight"], weights[1]["linear.weight"])
-    truth = torch.stack([functional_call(plain, own, (x,))[n] for n, own in enumerate(weights)])
-    torch.testing.assert_close(made, truth)
+    truth = torch.stack([functional_call(plain, row_weights, (x,))[n] for n, row_weights in enumerate(weights)])
+    torch.testing.assert_close(actual, truth)
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def test_the_mean_is_torchs_layer(kind: str) -> None:
     other = plain_layer(kind)
     layer.load_state_dict(other.state_dict())
     plain.load_state_dict(layer.state_dict())
-    for made, expected in zip(call(layer.eval(), x), call(other, x), strict=True):
-        assert torch.equal(made, expected)
-    for made, expected in zip(call(plain, x), call(other, x), strict=True):
-        assert torch.equal(made, expected)
+    for actual, expected in zip(call(layer.eval(), x), call(other, x), strict=True):
+        assert torch.equal(actual, expected)
+    for actual, expected in zip(call(plain, x), call(other, x), strict=True):
+        assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -79,8 +79,8 @@ def test_copies(kind: str, how: Any) -> None:
         assert torch.equal(layer(x)[0], other(x)[0])
     with torch.no_grad():
         layer.weight_ih_l0.add_(1)
-    for made in (layer.eval()(x)[0], how(layer).eval()(x)[0]):
-        assert not torch.equal(made, other.eval()(x)[0])
+    for actual in (layer.eval()(x)[0], how(layer).eval()(x)[0]):
+        assert not torch.equal(actual, other.eval()(x)[0])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -90,11 +90,11 @@ def test_freeze(kind: str, scheme: Any) -> None:
     mean, x = copy.deepcopy(layer), tensor(5, 3, 3)
     dim = 0 if layer.batch_first else 1
     with flipout.hold(layer, seed=1, first=4):
-        made = layer(x)[0]
+        actual = layer(x)[0]
         flipout.freeze(layer, at="draw", example=2)
     assert type(layer) is type(flipout.freeze(mean)) is getattr(nn, kind)
     assert layer.state_dict().keys() == plain_layer(kind).state_dict().keys()
-    equal([layer(x)[0].select(dim, 2)], [made.select(dim, 2)])
+    equal([layer(x)[0].select(dim, 2)], [actual.select(dim, 2)])
     assert not torch.allclose(layer(x)[0], mean(x)[0])
 
 
@@ -103,11 +103,11 @@ def test_freeze(kind: str, scheme: Any) -> None:
 def test_torchs_own_code_runs_where_all_sequences_share_a_weight(
     kind: str, function: str, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, seen = getattr(torch._VF, function), []  # pyright: ignore[reportAttributeAccessIssue]
+    torchs_function, seen = getattr(torch._VF, function), []  # pyright: ignore[reportAttributeAccessIssue]
 
     def counted(*args: Any) -> Any:
         seen.append(next(arg for arg in args if isinstance(arg, list)))
-        return own(*args)
+        return torchs_function(*args)
 
     monkeypatch.setattr(torch._VF, function, counted)
     layer: Any = getattr(flipout.nn, kind)(3, 4, 2, distribution=LEARNED, where="*")
@@ -126,10 +126,10 @@ def test_torchs_own_code_runs_where_all_sequences_share_a_weight(
     assert all(w is layer.get_parameter(name) for w, name in zip(seen[1], layer._flat_weights_names, strict=True))
 
 
-def relative(made: Any, truth: Any) -> float:
+def relative(actual: Any, truth: Any) -> float:
     """Return the largest relative error of a tensor, measured by its norm."""
     with torch.no_grad():
-        return max(float((a.double() - b).norm() / b.norm()) for a, b in zip(made, truth, strict=True))
+        return max(float((a.double() - b).norm() / b.norm()) for a, b in zip(actual, truth, strict=True))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -143,14 +143,14 @@ def test_low_precision(kind: str, dtype: torch.dtype, scheme: Any) -> None:
     inputs = [t.detach().to(dtype).requires_grad_() for t in (tensor(7, 5, 16), *states(plain, 5))]
     wide = [t.detach().double().requires_grad_() for t in inputs]
     with flipout.hold(low, seed=3), flipout.hold(exact, seed=3):
-        made, truth = call(low, *inputs), call(exact, *wide)
+        actual, truth = call(low, *inputs), call(exact, *wide)
         torchs = loop(Case(plain, tuple(inputs), (1,) * len(inputs), (1, 1, 1), call), low)
-    assert all(y.dtype == dtype for y in made)
-    upstream = [torch.randn_like(y) for y in made]
+    assert all(y.dtype == dtype for y in actual)
+    upstream = [torch.randn_like(y) for y in actual]
     leaves, wide_leaves = [*inputs, *low.parameters()], [*wide, *exact.parameters()]
-    grads, torchs_grads = (torch.autograd.grad(ys, leaves, upstream) for ys in (made, torchs))
+    grads, torchs_grads = (torch.autograd.grad(ys, leaves, upstream) for ys in (actual, torchs))
     true_grads = torch.autograd.grad(truth, wide_leaves, [up.double() for up in upstream])
-    assert relative(made, truth) <= 2 * relative(torchs, truth)
+    assert relative(actual, truth) <= 2 * relative(torchs, truth)
     assert relative(grads, true_grads) <= 2 * relative(torchs_grads, true_grads)
 
 
@@ -178,10 +178,10 @@ def test_autocast(kind: str, dtype: torch.dtype, scheme: Any) -> None:
     x = torch.randn(5, 2, 3, dtype=dtype)
     for state in ((), [torch.zeros(2, 2, 4)] * (1 + (kind == "LSTM"))):
         with torch.autocast("cpu", torch.bfloat16):
-            made, expected = call(layer, x, *state), call(plain, x, *state)
-        assert [y.dtype for y in made] == [y.dtype for y in expected]
+            actual, expected = call(layer, x, *state), call(plain, x, *state)
+        assert [y.dtype for y in actual] == [y.dtype for y in expected]
         layer.zero_grad()
-        torch.cat([y.float().flatten() for y in made]).square().sum().backward()
+        torch.cat([y.float().flatten() for y in actual]).square().sum().backward()
         assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in layer.parameters())
 
 
@@ -221,11 +221,11 @@ def test_single_precision_is_near_double(where: Any) -> None:
     exact, x = copy.deepcopy(layer).double(), torch.randn(20, 50, 64, requires_grad=True)
     wide = x.detach().double().requires_grad_()
     with flipout.hold(layer, seed=3), flipout.hold(exact, seed=3):
-        made, truth = layer(x)[0], exact(wide)[0]
-    upstream = torch.randn_like(made)
-    grads = torch.autograd.grad(made, [x, *layer.parameters()], upstream)
+        actual, truth = layer(x)[0], exact(wide)[0]
+    upstream = torch.randn_like(actual)
+    grads = torch.autograd.grad(actual, [x, *layer.parameters()], upstream)
     true_grads = torch.autograd.grad(truth, [wide, *exact.parameters()], upstream.double())
-    assert relative([made], [truth]) < 1e-5
+    assert relative([actual], [truth]) < 1e-5
     assert relative(grads, true_grads) < 1e-5
 
 
@@ -254,12 +254,12 @@ def test_functional_transforms(kind: str, scheme: Any) -> None:
             return torch.func.functional_call(layer, parameters, (x,))[0].square().sum()
 
     seeds = torch.arange(3)
-    made = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, seeds)
+    gradients_by_name = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, seeds)
     for i, seed in enumerate(seeds):
         layer.zero_grad()
         loss(dict(layer.named_parameters()), seed).backward()
         for name, gradient in gradients(layer).items():
-            equal([made[name][i]], [gradient])
+            equal([gradients_by_name[name][i]], [gradient])
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -271,7 +271,7 @@ def test_checkpoints(scheme: SchemeName, wrap: str, inside: bool) -> None:
             return flipout.checkpoint(call, f, x)
         return torch.utils.checkpoint.checkpoint(call, f, x, use_reentrant=wrap == "reentrant")
 
-    made = []
+    results = []
     for around in (call, checkpoint):
         torch.manual_seed(1)
         model: Any = flipout.perturb(nn.Sequential(nn.LSTM(3, 4, 2, dropout=0.3)), LEARNED, scheme=scheme)
@@ -280,8 +280,8 @@ def test_checkpoints(scheme: SchemeName, wrap: str, inside: bool) -> None:
             model.forward = lambda x, around=around, layer=model[0]: around(layer, x)
         y, h, _ = model(x) if inside else around(model, x)
         (y.square().sum() + h.sum()).backward()
-        made.append(gradients(model))
-    torch.testing.assert_close(made[0], made[1])
+        results.append(gradients(model))
+    torch.testing.assert_close(results[0], results[1])
 
 
 @pytest.fixture
@@ -295,14 +295,14 @@ def compiling() -> Any:
 @pytest.mark.usefixtures("compiling")
 @pytest.mark.parametrize("kind", ["LSTM", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_compile(kind: str) -> None:
-    layer, x, made = flipout.perturb(getattr(nn, kind)(3, 4), NOISE), torch.randn(2, 2, 3), []
+    layer, x, results = flipout.perturb(getattr(nn, kind)(3, 4), NOISE), torch.randn(2, 2, 3), []
     for f in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
         layer.zero_grad()
         with flipout.hold(layer, seed=1):
             y, _ = f(x)
         y.square().sum().backward()
-        made.append((y.detach(), gradients(layer)))
-    torch.testing.assert_close(made[1], made[0])
+        results.append((y.detach(), gradients(layer)))
+    torch.testing.assert_close(results[1], results[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -337,9 +337,9 @@ def test_shared_weights_under_vmap(kind: str) -> None:
     layer: Any = flipout.perturb(getattr(nn, kind)(3, 4).double(), NOISE, scheme="shared")
     x, seeds = torch.randn(5, 2, 3, dtype=torch.float64), torch.arange(3)
 
-    def made(seed: Tensor) -> Tensor:
+    def output(seed: Tensor) -> Tensor:
         with flipout.hold(layer, seed=seed):
             return layer(x)[0]
 
-    together = torch.func.vmap(made)(seeds)
-    torch.testing.assert_close(together, torch.stack([made(seed) for seed in seeds]))
+    together = torch.func.vmap(output)(seeds)
+    torch.testing.assert_close(together, torch.stack([output(seed) for seed in seeds]))

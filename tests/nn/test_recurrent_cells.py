@@ -30,13 +30,13 @@ class Steps(nn.Module):
 
     def forward(self, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         """The output and the last states, one after the other."""
-        made: list[Tensor] = []
+        outputs: list[Tensor] = []
         for step in x.unbind(-2):
             hx = [state if isinstance(self.cell, nn.LSTMCell) else state[0]] if state else []
             last = self.cell(step, *hx)
             state = last if isinstance(last, tuple) else (last,)
-            made.append(state[0])
-        return torch.stack(made, -2), *state
+            outputs.append(state[0])
+        return torch.stack(outputs, -2), *state
 
 
 @st.composite
@@ -90,11 +90,11 @@ class Beside(nn.Module):
 def test_a_cell_in_a_loop_is_the_layer(kind: str, scheme: Any, distribution: flipout.Distribution) -> None:
     model: Any = flipout.perturb(Beside(kind).double(), distribution, scheme=scheme, where="*")
     x = tensor(3, 4, 3)
-    one, other = model(x)
-    equal([one], [other])
-    assert not torch.allclose(one, model(x)[0])
+    first, second = model(x)
+    equal([first], [second])
+    assert not torch.allclose(first, model(x)[0])
     assert not (model.steps.cell(x[:, 0])[0] == model.steps.cell(x[:, 0])[0]).all()  # outside its root: its own root
-    grads = [torch.autograd.grad(y.square().sum(), list(model.parameters())) for y in (one, other)]
+    grads = [torch.autograd.grad(y.square().sum(), list(model.parameters())) for y in (first, second)]
     equal(*grads)
 
 
@@ -109,8 +109,8 @@ def test_the_mean_is_torchs_cell(kind: str) -> None:
     layer.load_state_dict(plain.state_dict())
     others = [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
     for other in (layer, *others):
-        for made, expected in zip(other.eval()(x), plain(x), strict=True):
-            assert torch.equal(made, expected)
+        for actual, expected in zip(other.eval()(x), plain(x), strict=True):
+            assert torch.equal(actual, expected)
     with flipout.hold(layer, seed=1):
         seen = layer(x)
         with flipout.hold(others[0], seed=1):
@@ -160,9 +160,9 @@ def test_autocast(kind: str, dtype: torch.dtype, scheme: Any) -> None:
     x = torch.randn(2, 5, 3, dtype=dtype)
     for hx in ((), [torch.zeros(2, 4)] * (1 + (kind == "LSTMCell"))):
         with torch.autocast("cpu", torch.bfloat16):
-            made, expected = model(x, *hx), plain(x, *hx)
-        assert [y.dtype for y in made] == [y.dtype for y in expected]
-        made[0].float().square().sum().backward()
+            actual, expected = model(x, *hx), plain(x, *hx)
+        assert [y.dtype for y in actual] == [y.dtype for y in expected]
+        actual[0].float().square().sum().backward()
     assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in model.parameters())
 
 
@@ -209,11 +209,11 @@ class Towers(nn.Module):
 
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.one, self.other = (getattr(nn, kind)(4, 4, 2, batch_first=True) for _ in range(2))
-        self.other.weight_hh_l0, self.other.weight_ih_l1 = self.one.weight_hh_l0, self.one.weight_hh_l1
+        self.first, self.second = (getattr(nn, kind)(4, 4, 2, batch_first=True) for _ in range(2))
+        self.second.weight_hh_l0, self.second.weight_ih_l1 = self.first.weight_hh_l0, self.first.weight_hh_l1
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.other(self.one(x)[0])[0]
+        return self.second(self.first(x)[0])[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -223,9 +223,9 @@ def test_weights_tied_between_layers(kind: str) -> None:
     model: Any = flipout.perturb(Towers(kind), NOISE)
     with flipout.hold(model):
         model(torch.randn(3, 2, 4))
-        one, other = (flipout.example_weights(layer) for layer in (model.one, model.other))
-    assert torch.equal(one["weight_hh_l0"], other["weight_hh_l0"])
-    assert torch.equal(one["weight_hh_l1"], other["weight_ih_l1"])
+        first, second = (flipout.example_weights(layer) for layer in (model.first, model.second))
+    assert torch.equal(first["weight_hh_l0"], second["weight_hh_l0"])
+    assert torch.equal(first["weight_hh_l1"], second["weight_ih_l1"])
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *CELLS])
@@ -254,11 +254,11 @@ def test_refused_conversions_change_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", CELLS)
 def test_compile(kind: str) -> None:
     torch.compiler.reset()
-    model, x, made = flipout.perturb(Steps(getattr(nn, kind)(3, 4)), NOISE), torch.randn(2, 2, 3), []
+    model, x, results = flipout.perturb(Steps(getattr(nn, kind)(3, 4)), NOISE), torch.randn(2, 2, 3), []
     for f in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
         model.zero_grad()
         with flipout.hold(model, seed=1):
             y = f(x)[0]
         y.square().sum().backward()
-        made.append((y.detach(), gradients(model)))
-    torch.testing.assert_close(made[1], made[0])
+        results.append((y.detach(), gradients(model)))
+    torch.testing.assert_close(results[1], results[0])

@@ -55,12 +55,12 @@ def packed(enforce_sorted: bool, longest: int) -> Any:
         if not isinstance(f, nn.Module):
             y, *last = call(f, sequences[0], *(part.squeeze(1) for part in state))
             return F.pad(y, (0, 0, 0, longest - len(y))).unsqueeze(0), *(part.unsqueeze(1) for part in last)
-        given = pack_sequence(sequences, enforce_sorted)
-        made, *last = call(f, given, *state)
-        assert torch.equal(made.batch_sizes, given.batch_sizes)
-        assert made.sorted_indices is given.sorted_indices
-        assert made.unsorted_indices is given.unsorted_indices
-        return pad_packed_sequence(made, batch_first=True, total_length=longest)[0], *last
+        packed_input = pack_sequence(sequences, enforce_sorted)
+        packed_output, *last = call(f, packed_input, *state)
+        assert torch.equal(packed_output.batch_sizes, packed_input.batch_sizes)
+        assert packed_output.sorted_indices is packed_input.sorted_indices
+        assert packed_output.unsorted_indices is packed_input.unsorted_indices
+        return pad_packed_sequence(packed_output, batch_first=True, total_length=longest)[0], *last
 
     return call_packed
 
@@ -96,8 +96,8 @@ def test_packed(data: st.DataObject, draw: Draws, offset: int) -> None:
     sequences = [tensor(length, module.input_size) for length in lengths]
     state = states(module, rows) if data.draw(st.booleans()) else ()
     places = (0, 1, 1)
-    own = packed(enforce_sorted, max(lengths))
-    check(Case(module, (sequences, *state), places[: 1 + len(state)], places, own, where), draw, offset)
+    run_packed = packed(enforce_sorted, max(lengths))
+    check(Case(module, (sequences, *state), places[: 1 + len(state)], places, run_packed, where), draw, offset)
 
 
 def made_by_hand(kind: str, *sizes: int, scheme: Any = "flipout", **options: Any) -> Any:
@@ -112,24 +112,26 @@ def test_examples_are_the_sequences_as_given_however_they_are_sorted(kind: str, 
     with flipout.hold(layer, seed=1):
         whole = layer(x.transpose(0, 1))[0].transpose(0, 1)
         for lengths in ([5, 3, 2, 1], [1, 2, 3, 5], [2, 5, 2, 4]):
-            made, _ = layer(pack_sequence([row[:n] for row, n in zip(x, lengths, strict=True)], enforce_sorted=False))
-            equal(unpack_sequence(made), [row[:n] for row, n in zip(whole, lengths, strict=True)])
+            packed_output, _ = layer(
+                pack_sequence([row[:n] for row, n in zip(x, lengths, strict=True)], enforce_sorted=False)
+            )
+            equal(unpack_sequence(packed_output), [row[:n] for row, n in zip(whole, lengths, strict=True)])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_noise_of_the_input_weights_is_constant_over_time(scheme: Any) -> None:
     """With a constant input and no recurrence, every step has the same gates."""
-    made, x = {}, torch.ones(6, 4, 3, dtype=torch.float64)
+    outputs, x = {}, torch.ones(6, 4, 3, dtype=torch.float64)
     for kind in KINDS:
         layer = made_by_hand(kind, 3, 2, scheme=scheme, where="*weight_ih*")
         nn.init.zeros_(layer.weight_hh_l0)
         with flipout.hold(layer, seed=1):
-            made[kind] = [call(layer, x[:t]) for t in range(1, 7)]
-    rnn, gru = made["RNN"][-1][0], made["GRU"][-1][0]
+            outputs[kind] = [call(layer, x[:t]) for t in range(1, 7)]
+    rnn, gru = outputs["RNN"][-1][0], outputs["GRU"][-1][0]
     equal([rnn], [rnn[:1].expand_as(rnn)])
     steps = torch.diff(gru, dim=0, prepend=torch.zeros_like(gru[:1]))  # h' = n + z (h - n)
     equal([steps[1:] / steps[:-1]], [(steps[1] / steps[0]).expand(5, 4, 2)])
-    h, c = (torch.cat(parts) for parts in list(zip(*made["LSTM"], strict=True))[1:])
+    h, c = (torch.cat(parts) for parts in list(zip(*outputs["LSTM"], strict=True))[1:])
     steps = torch.diff(c, dim=0, prepend=torch.zeros_like(c[:1]))  # c' = f c + i g, h = o tanh(c)
     equal([steps[1:] / steps[:-1]], [(steps[1] / steps[0]).expand(5, 4, 2)])
     equal([h / c.tanh()], [(h / c.tanh())[:1].expand_as(h)])
@@ -160,8 +162,8 @@ def test_each_parameter_has_its_own_signs() -> None:
     for name, flip in flips.items():
         assert torch.equal(flip * flip[:, :1, :1], flip[:, :, :1] * flip[:, :1])
         for other in flips.keys() - {name}:
-            for one, two in ((flip[1:, 1], flips[other][1:, 1]), (flip[1:, :, 1], flips[other][1:, :, 1])):
-                same = one[:, 0] * one[:, 1] == two[:, 0] * two[:, 1]
+            for first, second in ((flip[1:, 1], flips[other][1:, 1]), (flip[1:, :, 1], flips[other][1:, :, 1])):
+                same = first[:, 0] * first[:, 1] == second[:, 0] * second[:, 1]
                 assert_probability(int(same.sum()), len(same), 0.5)
 
 
@@ -172,14 +174,14 @@ def test_windows_under_hold_are_one_long_sequence(kind: str, scheme: Any) -> Non
     x = tensor(6, 5, 3)
     with flipout.hold(layer):
         whole, *last = call(layer, x)
-        one, *state = call(layer, x[:2])
+        first, *state = call(layer, x[:2])
         if scheme == "shared":  # one weight for all, however many they are
             equal([layer(x[:, 1:])[0]], [whole[:, 1:]])
         else:
             with pytest.raises(errors.ExampleCount, match=rf"{kind}: the input has 4 examples, but this draw has 5"):
                 layer(x[:, 1:])
-        other, *state = call(layer, x[2:], *state)
-    equal([torch.cat((one, other)), *state], [whole, *last])
+        rest, *state = call(layer, x[2:], *state)
+    equal([torch.cat((first, rest)), *state], [whole, *last])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -187,8 +189,8 @@ def test_windows_under_hold_are_one_long_sequence(kind: str, scheme: Any) -> Non
 def test_windows_outside_of_hold_draw_anew(kind: str, scheme: Any) -> None:
     layer = made_by_hand(kind, 3, 4, scheme=scheme)
     x = tensor(1, 5, 3)
-    one, *state = call(layer, x)
-    assert not (one == layer(x)[0]).any()
+    first, *state = call(layer, x)
+    assert not (first == layer(x)[0]).any()
     assert not (call(layer, x, *state)[0] == call(layer, x, *state)[0]).any()
 
 

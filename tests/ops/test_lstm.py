@@ -51,14 +51,14 @@ class Case:
             "product": None,
         }[inputs]
         columns = 4 * width if self.inputs is None else features
-        self.given = leaf(count, steps, columns) if batch_first else leaf(steps, count, columns)
-        self.x = self.given if batch_first else self.given.transpose(0, 1)
+        self.leaf_input = leaf(count, steps, columns) if batch_first else leaf(steps, count, columns)
+        self.x = self.leaf_input if batch_first else self.leaf_input.transpose(0, 1)
         self.state, self.recurrent = (leaf(count, width), leaf(count, width)), weight_of(count, 4 * width, width)
         self.bias, self.reverse = leaf(4 * width) if has_bias else None, reverse
 
     @property
     def leaves(self) -> list[Tensor]:
-        parts = (self.given, *self.state, *(self.inputs or ()), *self.recurrent, self.bias)
+        parts = (self.leaf_input, *self.state, *(self.inputs or ()), *self.recurrent, self.bias)
         return [part for part in parts if part is not None and part.requires_grad]
 
     def written_out(self) -> tuple[Tensor, ...]:
@@ -74,10 +74,10 @@ class Case:
 
 def check(case: Case, kept: Callable[[list[Tensor]], list[Tensor]] = list) -> None:
     """Equal outputs, and equal gradients of every leaf for a gradient of every output."""
-    made, truth = case.written_out(), case.definition()
+    actual, truth = case.written_out(), case.definition()
     upstream = [torch.randn_like(y) for y in truth]
-    torch.testing.assert_close(list(made), list(truth), rtol=1e-10, atol=1e-10)
-    got, expected = (torch.autograd.grad(kept(list(ys)), case.leaves, kept(upstream)) for ys in (made, truth))
+    torch.testing.assert_close(list(actual), list(truth), rtol=1e-10, atol=1e-10)
+    got, expected = (torch.autograd.grad(kept(list(ys)), case.leaves, kept(upstream)) for ys in (actual, truth))
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -137,10 +137,10 @@ def test_gradients_that_are_one_number_in_memory() -> None:
 def test_gradients_that_torch_has_not_negated_yet() -> None:
     """A view of a conjugate's imaginary part is negated when it is read, which numpy does not do."""
     case = Case()
-    made, truth = case.written_out(), case.definition()
+    actual, truth = case.written_out(), case.definition()
     upstream = [torch.randn(y.shape, dtype=torch.complex128).conj().imag for y in truth]
     assert all(grad.is_neg() for grad in upstream)
-    grads = [torch.autograd.grad(ys, case.leaves, upstream) for ys in (made, truth)]
+    grads = [torch.autograd.grad(ys, case.leaves, upstream) for ys in (actual, truth)]
     torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
 
 
@@ -155,31 +155,31 @@ def test_two_backward_passes_of_one_graph() -> None:
 def test_without_gradients() -> None:
     case = Case()
     with torch.no_grad():
-        made = case.written_out()
-    assert not any(y.requires_grad for y in made)
-    torch.testing.assert_close(list(made), list(case.definition()), rtol=1e-10, atol=1e-10)
+        actual = case.written_out()
+    assert not any(y.requires_grad for y in actual)
+    torch.testing.assert_close(list(actual), list(case.definition()), rtol=1e-10, atol=1e-10)
     with torch.inference_mode():
-        torch.testing.assert_close(list(case.written_out()), list(made))
+        torch.testing.assert_close(list(case.written_out()), list(actual))
 
 
 def test_only_what_is_asked_for_is_differentiated() -> None:
     case = Case()
     expected = torch.autograd.grad(case.definition()[0].square().sum(), case.recurrent.delta)
     assert case.inputs is not None
-    for part in (case.given, *case.state, *case.inputs[:2], case.recurrent.mean, case.bias):
+    for part in (case.leaf_input, *case.state, *case.inputs[:2], case.recurrent.mean, case.bias):
         part.requires_grad_(False)  # pyright: ignore
-    made = torch.autograd.grad(case.written_out()[0].square().sum(), case.recurrent.delta)
-    torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-10)
+    actual = torch.autograd.grad(case.written_out()[0].square().sum(), case.recurrent.delta)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_what_is_not_finite_stays_with_its_sequence() -> None:
     case = Case()
     with torch.no_grad():
-        case.given[1] = torch.inf
+        case.leaf_input[1] = torch.inf
     y, h, c = case.written_out()
     expected = case.definition()
-    for made, truth in zip((y, h, c), expected, strict=True):
-        torch.testing.assert_close(made, truth, rtol=1e-10, atol=1e-10, equal_nan=True)
+    for actual, truth in zip((y, h, c), expected, strict=True):
+        torch.testing.assert_close(actual, truth, rtol=1e-10, atol=1e-10, equal_nan=True)
     assert y[:, [0, 2]].isfinite().all()
     y.sum().backward()
 

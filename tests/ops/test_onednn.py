@@ -27,10 +27,10 @@ def switch(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def close(made: torch.Tensor, truth: torch.Tensor) -> None:
+def close(actual: torch.Tensor, truth: torch.Tensor) -> None:
     """Within what summing in another order changes."""
-    tolerance = {torch.float32: 1e-4, torch.float64: 1e-11}[made.dtype]
-    torch.testing.assert_close(made.double(), truth, rtol=tolerance, atol=tolerance * 10)
+    tolerance = {torch.float32: 1e-4, torch.float64: 1e-11}[actual.dtype]
+    torch.testing.assert_close(actual.double(), truth, rtol=tolerance, atol=tolerance * 10)
 
 
 @pytest.mark.usefixtures("switch")

@@ -62,21 +62,23 @@ class Batch:
 
     def loop(self, masks: Sequence[Masks], output: Tensor | None = None) -> list[Tensor]:
         """Return what the definition gives. `masks` are by layer and direction, `output` is (N, time, features)."""
-        lstm, made, last = self.lstm, [], []
+        lstm, outputs, last = self.lstm, [], []
         for n, x in enumerate(self.sequences):
             states = []
             for layer in range(lstm.num_layers):
                 parts = []
                 for reverse in range(1 + lstm.bidirectional):
-                    own = masks[len(states)]
+                    layer_masks = masks[len(states)]
                     first = tuple(part[len(states), n] for part in self.state)
-                    y, *state = self._direction(x, f"_l{layer}{'_reverse' * reverse}", first, bool(reverse), own, n)
+                    y, *state = self._direction(
+                        x, f"_l{layer}{'_reverse' * reverse}", first, bool(reverse), layer_masks, n
+                    )
                     parts.append(y)
                     states.append(state)
                 x = torch.cat(parts, 1)
-            made.append(x if output is None else x * output[n, : len(x)])
+            outputs.append(x if output is None else x * output[n, : len(x)])
             last.append([torch.stack(parts) for parts in zip(*states, strict=True)])
-        return [*made, *(torch.stack(parts, 1) for parts in zip(*last, strict=True))]
+        return [*outputs, *(torch.stack(parts, 1) for parts in zip(*last, strict=True))]
 
     def _direction(self, x: Tensor, suffix: str, state: Any, reverse: bool, masks: Masks, n: int) -> list[Tensor]:
         weights = dict(self.lstm.named_parameters())
@@ -103,10 +105,10 @@ class Batch:
         return [torch.stack([outputs[t] for t in range(len(x))]), h, c]
 
 
-def check(batch: Batch, made: list[Tensor], truth: list[Tensor]) -> None:
+def check(batch: Batch, actual: list[Tensor], truth: list[Tensor]) -> None:
     """Compare outputs, last states and all gradients."""
-    torch.testing.assert_close(made, truth, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(actual, truth, rtol=1e-9, atol=1e-11)
     leaves = [*batch.sequences, *batch.state, *batch.lstm.parameters()]
-    upstream = [torch.randn_like(y) for y in made]
-    got, expected = (torch.autograd.grad(ys, leaves, upstream, materialize_grads=True) for ys in (made, truth))
+    upstream = [torch.randn_like(y) for y in actual]
+    got, expected = (torch.autograd.grad(ys, leaves, upstream, materialize_grads=True) for ys in (actual, truth))
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-11)

@@ -23,10 +23,10 @@ def test_masks_stay_over_time_and_differ_between_sequences(batch_first: bool) ->
 def test_packed_sequences() -> None:
     sequences = [torch.rand(length, 6) + 1 for length in (2, 5, 3)]
     packed = pack_sequence(sequences, enforce_sorted=False)
-    made = LockedDropout(0.5)(packed)
-    assert isinstance(made, PackedSequence)
-    assert torch.equal(made.batch_sizes, packed.batch_sizes)
-    factors = [y / x for y, x in zip(unpack_sequence(made), sequences, strict=True)]
+    dropped = LockedDropout(0.5)(packed)
+    assert isinstance(dropped, PackedSequence)
+    assert torch.equal(dropped.batch_sizes, packed.batch_sizes)
+    factors = [y / x for y, x in zip(unpack_sequence(dropped), sequences, strict=True)]
     for factor in factors:
         assert torch.equal(factor, factor[:1].round().expand_as(factor))
         assert set(factor.unique().tolist()) <= {0.0, 2.0}

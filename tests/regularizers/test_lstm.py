@@ -28,8 +28,8 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def make(kind: str, *args: Any, **options: Any) -> RegularizedLSTM:
-    layer, own = KINDS[kind]
-    return layer(*(args or (3, 4)), **own, **options)
+    layer, settings = KINDS[kind]
+    return layer(*(args or (3, 4)), **settings, **options)
 
 
 def plain_of(lstm: nn.LSTM, **options: Any) -> nn.LSTM:
@@ -77,12 +77,12 @@ def test_state_dicts_load_both_ways(kind: str) -> None:
 @every_kind
 def test_the_generator_repeats_a_call(kind: str) -> None:
     lstm, x = make(kind, num_layers=2), torch.randn(5, 2, 3)
-    made = []
+    outputs = []
     for _ in range(2):
         torch.manual_seed(3)
-        made.append(lstm(x)[0])
-    assert torch.equal(*made)
-    assert not torch.equal(made[0], lstm(x)[0])
+        outputs.append(lstm(x)[0])
+    assert torch.equal(*outputs)
+    assert not torch.equal(outputs[0], lstm(x)[0])
 
 
 @every_kind
@@ -119,12 +119,12 @@ def test_weight_gradients_collected_over_the_steps_are_those_of_each_step(
     lstm = make(kind, 3, 4, dtype=torch.float64, **options)
     batch = 0 if lstm.batch_first else 1
     x = torch.randn(4, 4, 3, dtype=torch.float64)
-    given: Any = pack_sequence([x.select(batch, n)[: n + 1] for n in range(4)], enforce_sorted=False) if packed else x
+    inputs: Any = pack_sequence([x.select(batch, n)[: n + 1] for n in range(4)], enforce_sorted=False) if packed else x
     found = []
     for collects in (False, True):
         monkeypatch.setattr(_lstm, "is_worthwhile", lambda x, collects=collects: collects)
         torch.manual_seed(1)
-        y, state = lstm(given)
+        y, state = lstm(inputs)
         lstm.zero_grad()
         (y.data.square().sum() + sum(part.sum() for part in state)).backward()
         found.append([y.data, *state, *(parameter.grad for parameter in lstm.parameters())])
@@ -140,17 +140,19 @@ def test_low_precision(kind: str, packed: bool, autocast: bool) -> None:
     exact = make(kind, 3, 8, num_layers=2, dtype=torch.float64)
     low = copy.deepcopy(exact).to(torch.float32 if autocast else torch.bfloat16)
     x: Any = torch.randn(6, 4, 3).bfloat16()
-    made = []
+    results = []
     for lstm in (exact, low):
-        own = x.to(lstm.weight_ih_l0.dtype)
-        given = pack_sequence([own[:, n][: n + 2] for n in range(4)], enforce_sorted=False) if packed else own
+        converted = x.to(lstm.weight_ih_l0.dtype)
+        inputs = (
+            pack_sequence([converted[:, n][: n + 2] for n in range(4)], enforce_sorted=False) if packed else converted
+        )
         torch.manual_seed(1)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast and lstm is low):
-            y, state = lstm(given)
-        made.append([part.double() for part in (y.data, *state)])
+            y, state = lstm(inputs)
+        results.append([part.double() for part in (y.data, *state)])
         assert len({part.dtype for part in (y.data, *state)}) == 1
     assert y.data.dtype == torch.bfloat16
-    torch.testing.assert_close(*made, rtol=0.05, atol=0.03)
+    torch.testing.assert_close(*results, rtol=0.05, atol=0.03)
 
 
 def test_c_adds_up_in_single_precision() -> None:

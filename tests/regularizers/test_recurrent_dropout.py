@@ -17,12 +17,12 @@ from tests.statistics import assert_mean, assert_probability
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_loop(options: dict[str, Any], form: str, on: Any, per_step: bool, drawn: list[Tensor]) -> None:
     batch = Batch(RecurrentDropoutLSTM(*SIZES, p=0.4, per_step=per_step, on=on, **options).double(), form)
-    made = batch.run()
+    actual = batch.run()
     steps = max(batch.lengths)
     assert len(drawn) == batch.lstm.num_layers * (1 + batch.lstm.bidirectional)
     assert all(len(mask) == (steps if per_step else 1) for mask in drawn)
     masks = [mask.expand(steps, -1, -1) for mask in drawn]
-    check(batch, made, batch.loop([Masks(g=mask) if on == "update" else Masks(c=mask) for mask in masks]))
+    check(batch, actual, batch.loop([Masks(g=mask) if on == "update" else Masks(c=mask) for mask in masks]))
 
 
 @pytest.mark.parametrize("per_step", [True, False])
@@ -65,9 +65,9 @@ def test_what_is_dropped_has_a_name() -> None:
 
 def test_dropout_between_layers_is_torchs(drawn: list[Tensor]) -> None:
     batch = Batch(RecurrentDropoutLSTM(*SIZES, 2, p=0.4, dropout=0.5).double(), "packed")
-    made = batch.run()
+    actual = batch.run()
     first, between, second = drawn
-    check(batch, made, batch.loop([Masks(g=first), Masks(x=between, g=second)]))
+    check(batch, actual, batch.loop([Masks(g=first), Masks(x=between, g=second)]))
 
 
 def test_the_mean_of_c_is_the_plain_one() -> None:
@@ -75,5 +75,5 @@ def test_the_mean_of_c_is_the_plain_one() -> None:
     lstm = RecurrentDropoutLSTM(3, 4, p=0.25).double()
     x, h, c = (torch.randn(size).double().expand(1, 20_000, size).contiguous() for size in (3, 4, 4))
     with torch.no_grad():
-        made, plain = lstm(x, (h, c))[1][1], lstm.eval()(x, (h, c))[1][1]
-    assert_mean(made[0], plain[0, 0])
+        cells, plain = lstm(x, (h, c))[1][1], lstm.eval()(x, (h, c))[1][1]
+    assert_mean(cells[0], plain[0, 0])

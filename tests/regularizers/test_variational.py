@@ -15,21 +15,21 @@ from tests.statistics import assert_mean, assert_probability
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_loop(options: dict[str, Any], form: str, drawn: list[Tensor]) -> None:
     batch = Batch(VariationalLSTM(*SIZES, p_input=0.4, p_hidden=0.3, **options).double(), form)
-    made = batch.run()
+    actual = batch.run()
     scans = batch.lstm.num_layers * (1 + batch.lstm.bidirectional)
     assert len(drawn) == 2 * scans
     assert all(mask.shape[:2] == (len(batch.lengths), 1) for mask in drawn[::2])
-    check(batch, made, batch.loop([Masks(x=x, h=h) for x, h in zip(drawn[::2], drawn[1::2], strict=True)]))
+    check(batch, actual, batch.loop([Masks(x=x, h=h) for x, h in zip(drawn[::2], drawn[1::2], strict=True)]))
 
 
 def test_one_of_the_two(drawn: list[Tensor]) -> None:
     batch = Batch(VariationalLSTM(*SIZES, 2, p_input=0.5, p_hidden=0.0).double(), "packed")
-    made = batch.run()
-    check(batch, made, batch.loop([Masks(x=mask) for mask in drawn]))
+    actual = batch.run()
+    check(batch, actual, batch.loop([Masks(x=mask) for mask in drawn]))
     drawn.clear()
     batch = Batch(VariationalLSTM(*SIZES, 2, p_input=0.0, p_hidden=0.5).double(), "packed")
-    made = batch.run()
-    check(batch, made, batch.loop([Masks(h=mask) for mask in drawn]))
+    actual = batch.run()
+    check(batch, actual, batch.loop([Masks(h=mask) for mask in drawn]))
 
 
 def test_every_sequence_and_every_call_has_its_own_masks(drawn: list[Tensor]) -> None:

@@ -24,11 +24,11 @@ def test_one_mask_for_all_sequences_and_time_steps(p: float) -> None:
         y, (h, c) = lstm(x)
         seen = flipout.example_weights(lstm)
     plain = nn.LSTM(3, 20, 2).double()
-    plain.load_state_dict({name: own[0] for name, own in seen.items()})
+    plain.load_state_dict({name: dropped[0] for name, dropped in seen.items()})
     expected, (last_h, last_c) = plain(x)
     torch.testing.assert_close([y, h, c], [expected, last_h, last_c])
-    for name, own in seen.items():
-        factor = own / lstm.state_dict()[name]
+    for name, dropped in seen.items():
+        factor = dropped / lstm.state_dict()[name]
         assert torch.equal(factor, factor[:1].expand_as(factor))
         if "weight_hh" in name:
             torch.testing.assert_close(factor[factor != 0], torch.full_like(factor[factor != 0], 1 / (1 - p)))

@@ -15,11 +15,11 @@ from tests.statistics import assert_mean, assert_probability
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_loop(options: dict[str, Any], form: str, drawn: list[Tensor]) -> None:
     batch = Batch(ZarembaLSTM(*SIZES, dropout=0.4, **options).double(), form)
-    made = batch.run()
+    actual = batch.run()
     directions = 1 + batch.lstm.bidirectional
     assert len(drawn) == batch.lstm.num_layers + 1
     masks = [Masks(x=mask) for mask in drawn[:-1] for _ in range(directions)]
-    check(batch, made, batch.loop(masks, drawn[-1]))
+    check(batch, actual, batch.loop(masks, drawn[-1]))
 
 
 def test_masks_are_fresh_at_every_step_and_never_fall_on_recurrent_connections(drawn: list[Tensor]) -> None:

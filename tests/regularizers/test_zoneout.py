@@ -15,21 +15,21 @@ from tests.statistics import assert_mean, assert_probability
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_loop(options: dict[str, Any], form: str, drawn: list[Tensor]) -> None:
     batch = Batch(ZoneoutLSTM(*SIZES, zoneout_h=0.3, zoneout_c=0.5, **options).double(), form)
-    made = batch.run()
+    actual = batch.run()
     scans = batch.lstm.num_layers * (1 + batch.lstm.bidirectional)
     assert len(drawn) == 2 * scans
     zones = [[mask == 0 for mask in drawn[2 * scan : 2 * scan + 2]] for scan in range(scans)]
-    check(batch, made, batch.loop([Masks(zones=own) for own in zones]))
+    check(batch, actual, batch.loop([Masks(zones=zone) for zone in zones]))
 
 
 @pytest.mark.parametrize("form", LENGTHS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_loop_of_eval_mode(options: dict[str, Any], form: str, drawn: list[Tensor]) -> None:
     batch = Batch(ZoneoutLSTM(*SIZES, zoneout_h=0.3, zoneout_c=0.5, **options).double().eval(), form)
-    made = batch.run()
+    actual = batch.run()
     assert not drawn
     average = Masks(zones=[torch.full((5, 3, 1), z, dtype=torch.float64) for z in (0.3, 0.5)])
-    check(batch, made, batch.loop([average] * 4))
+    check(batch, actual, batch.loop([average] * 4))
 
 
 @pytest.mark.parametrize(("zoneout_h", "zoneout_c"), [(0.3, 0.5), (0.0, 0.5), (0.05, 0.0)])
@@ -37,8 +37,8 @@ def test_eval_mode_is_the_expectation_of_one_step(zoneout_h: float, zoneout_c: f
     lstm = ZoneoutLSTM(3, 4, zoneout_h=zoneout_h, zoneout_c=zoneout_c).double()
     x, h, c = (torch.randn(size).double().expand(1, 4_000, size) for size in (3, 4, 4))
     with torch.no_grad():
-        made, average = lstm(x, (h, c))[1], lstm.eval()(x, (h, c))[1]
-    assert_mean(torch.cat(made, -1)[0], torch.cat(average, -1)[0, 0])
+        states, average = lstm(x, (h, c))[1], lstm.eval()(x, (h, c))[1]
+    assert_mean(torch.cat(states, -1)[0], torch.cat(average, -1)[0, 0])
 
 
 def test_a_unit_keeps_its_value_or_takes_the_new_one() -> None:
@@ -46,8 +46,8 @@ def test_a_unit_keeps_its_value_or_takes_the_new_one() -> None:
     plain = torch.nn.LSTM(3, 20).double()
     plain.load_state_dict(lstm.state_dict())
     x, h, c = torch.randn(1, 500, 3).double(), torch.randn(1, 500, 20).double(), torch.randn(1, 500, 20).double()
-    made, new = lstm(x, (h, c))[1], plain(x, (h, c))[1]
-    for part, last, other, z in zip(made, (h, c), new, (0.05, 0.5), strict=True):
+    states, new = lstm(x, (h, c))[1], plain(x, (h, c))[1]
+    for part, last, other, z in zip(states, (h, c), new, (0.05, 0.5), strict=True):
         kept = part == last
         assert_probability(int(kept.sum()), kept.numel(), z)
         torch.testing.assert_close(part[~kept], other[~kept])

@@ -72,29 +72,29 @@ def compare(family: Family, *, gradients: bool = True) -> float:
     )
     inputs = family.inputs(family.examples)
     with flipout.hold(model, seed=5):
-        made = family.output(model(**inputs))
+        actual = family.output(model(**inputs))
         weights = weights_by_example(model)
     assert len(weights) == family.examples
     truth = []
-    for n, own in enumerate(weights):
+    for n, row_weights in enumerate(weights):
         alone = {name: value[n : n + 1] for name, value in inputs.items()}
-        others = {name: p for name, p in model.named_parameters() if name not in own}
-        truth.append(family.output(functional_call(plain, {**others, **own}, (), alone)))
+        others = {name: p for name, p in model.named_parameters() if name not in row_weights}
+        truth.append(family.output(functional_call(plain, {**others, **row_weights}, (), alone)))
     expected = torch.cat(truth)
     mean = family.output(plain(**inputs))
-    assert not torch.allclose(made, mean, rtol=1e-3), "the noise made no difference"
-    worst = difference([made.detach()], [expected.detach()])
+    assert not torch.allclose(actual, mean, rtol=1e-3), "the noise made no difference"
+    worst = difference([actual.detach()], [expected.detach()])
     if not gradients:
         return worst
     leaves = [p for p in model.parameters() if p.requires_grad]
-    upstream = torch.randn_like(made)
+    upstream = torch.randn_like(actual)
     got, wanted = (
-        torch.autograd.grad(y, leaves, upstream, materialize_grads=True, retain_graph=True) for y in (made, expected)
+        torch.autograd.grad(y, leaves, upstream, materialize_grads=True, retain_graph=True) for y in (actual, expected)
     )
     return max(worst, difference(got, wanted))
 
 
-def difference(made: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+def difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """Return the largest difference, relative to the largest number: a gradient may be 0 up to rounding."""
     largest = max(float(tensor.abs().max()) for tensor in expected)
-    return max(float((a - b).abs().max()) for a, b in zip(made, expected, strict=True)) / largest
+    return max(float((a - b).abs().max()) for a, b in zip(actual, expected, strict=True)) / largest

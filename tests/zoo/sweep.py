@@ -76,10 +76,10 @@ def built() -> Iterator[tuple[str, nn.Module | str]]:
                 yield kinds[0].__name__, f"not tiny: {count} numbers"
                 continue
             torch.manual_seed(0)
-            made = kinds[0](config)
-            made.config._experts_implementation = "eager"
-            copy.deepcopy(made).double().eval()(**tokens(2))
-            yield kinds[0].__name__, made
+            built = kinds[0](config)
+            built.config._experts_implementation = "eager"
+            copy.deepcopy(built).double().eval()(**tokens(2))
+            yield kinds[0].__name__, built
         except Exception as error:
             yield (
                 kinds[0].__name__,

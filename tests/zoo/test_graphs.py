@@ -19,11 +19,11 @@ def test_a_node_sees_its_own_weight() -> None:
     model = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.3))
     x = torch.randn(NODES, 4).double()
     with flipout.hold(model, seed=1):
-        made = model(x, EDGES)
+        actual = model(x, EDGES)
         weights = weights_by_example(model)
-    rows = torch.stack([own["lin.weight"] @ x[n] for n, own in enumerate(weights)])
+    rows = torch.stack([row_weights["lin.weight"] @ x[n] for n, row_weights in enumerate(weights)])
     identity = {"lin.weight": torch.eye(4).double(), "bias": plain.bias}
-    torch.testing.assert_close(made, functional_call(plain, identity, (rows, EDGES)))
+    torch.testing.assert_close(actual, functional_call(plain, identity, (rows, EDGES)))
 
 
 def test_a_graph_that_shares_its_weights() -> None:
@@ -31,7 +31,7 @@ def test_a_graph_that_shares_its_weights() -> None:
     model = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.3), scheme="shared")
     x = torch.randn(NODES, 4).double()
     with flipout.hold(model, seed=1):
-        made = model(x, EDGES)
+        actual = model(x, EDGES)
         weights = weights_by_example(model)[0]
     assert sorted(weights) == ["convs.0.lin.weight", "convs.1.lin.weight"]
-    torch.testing.assert_close(made, functional_call(plain, weights, (x, EDGES)))
+    torch.testing.assert_close(actual, functional_call(plain, weights, (x, EDGES)))

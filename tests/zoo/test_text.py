@@ -116,12 +116,12 @@ def test_generation_with_a_cache_sees_the_held_weights(name: str) -> None:
     assert torch.equal(cached, whole)
 
 
-def refused_or_right(made: Family) -> str:
+def refused_or_right(family: Family) -> str:
     """Return what became of a family: right, refused or left out. Fail if it is silently wrong."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            difference = compare(made, gradients=False)
+            difference = compare(family, gradients=False)
         except errors.FlipoutError as error:
             return type(error).__name__
     assert difference < SINGLE

@@ -82,10 +82,10 @@ _CLASSES = {
 def model(name: str, **options: Any) -> nn.Module:
     """Build a tiny model of one family."""
     config = getattr(transformers, f"{name}Config")(**{**OPTIONS[name], **options})
-    made = getattr(transformers, _CLASSES.get(name, f"{name}ForCausalLM"))(config)
-    made.config.use_cache = False
-    made.config._experts_implementation = "eager"  # the fast ones know no fp64
-    return made
+    model = getattr(transformers, _CLASSES.get(name, f"{name}ForCausalLM"))(config)
+    model.config.use_cache = False
+    model.config._experts_implementation = "eager"  # the fast ones know no fp64
+    return model
 
 
 def tokens(examples: int) -> Inputs:

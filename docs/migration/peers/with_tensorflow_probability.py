@@ -30,9 +30,9 @@ print(f"divided by num_data, as its documentation asks: {float(sum(scaled.losses
 
 tokens = tf.ones((1, TOKENS, INPUTS))
 seen = np.stack([layer(tokens).numpy()[0] for _ in range(DRAWS)])  # (draws, tokens, outputs)
-one = (std**2).sum(0)
-print(f"variance of one token's output / Σ σ² x²: {(seen[:, 0].var(0) / one).mean():.3f}")
-print(f"variance of the mean over {TOKENS} tokens / Σ σ² x²: {(seen.mean(1).var(0) / one).mean():.3f}")
+token_variance = (std**2).sum(0)
+print(f"variance of one token's output / Σ σ² x²: {(seen[:, 0].var(0) / token_variance).mean():.3f}")
+print(f"variance of the mean over {TOKENS} tokens / Σ σ² x²: {(seen.mean(1).var(0) / token_variance).mean():.3f}")
 
 again = [layer(x, training=False).numpy() for _ in range(2)]
 print(f"two calls with training=False are equal: {bool(np.array_equal(*again))}")

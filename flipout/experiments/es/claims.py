@@ -91,7 +91,7 @@ def no_loss(curves: EsCurves, flip: str, ideal: str) -> list[Check]:
     checks = []
     for column, name in NAMES.items():
         last, ideal_last = curves.last(flip, column), curves.last(ideal, column)
-        mean, ideal_mean = ([_mean(getattr(curve, column)) for curve in curves.of(one)] for one in (flip, ideal))
+        mean, ideal_mean = ([_mean(getattr(curve, column)) for curve in curves.of(method)] for method in (flip, ideal))
         named, over_all = slug(f"{name} {flip}"), f"The mean {name} of {flip} over all measurements"
         checks += [
             within_spread(f"end-{named}", f"At the end the {name} of {flip}", ideal, last, ideal_last, FIGURE),
@@ -150,7 +150,7 @@ def _updates(flip: str, claim: str, ratio: tuple[float, float, float], holds: bo
 def _difference(curves: EsCurves, first: str, second: str) -> tuple[float, tuple[float, float]]:
     """Return the difference of test errors at the end, in points, and its interval."""
     pairs = zip(curves.last(first, "test_error"), curves.last(second, "test_error"), strict=True)
-    value, _, low, high = interval([100 * (one - two) for one, two in pairs])
+    value, _, low, high = interval([100 * (above - below) for above, below in pairs])
     return value, (low, high)
 
 

@@ -63,7 +63,7 @@ def trained(
             trainer.train(now - before)
             measured.append(trainer.measure(probe))
             run.log(now, **measured[-1])
-    columns = {column: [one[column] for one in measured] for column in measured[0]}
+    columns = {column: [point[column] for point in measured] for column in measured[0]}
     seconds = trainer.seconds / config.updates
     return asdict(EsCurve(name or named(method, samples), seed, at, **columns, seconds=seconds))
 

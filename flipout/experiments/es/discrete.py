@@ -69,9 +69,11 @@ def work(config: DiscreteConfig, run: Run) -> Outcome:
         checks.append(claims.same_gradient(found, case=name.removeprefix("FlipES, ")))
     trained_curves = (
         run.piece(f"{_file(name)}.{seed}", lambda n=name, s=seed: _train(config, prepared, n, s, run))
-        for name, seed in run.progress.track(config.trained, "train", lambda one: 1 + 99 * (one[0] != ONLY_LAST))
+        for name, seed in run.progress.track(
+            config.trained, "train", lambda training: 1 + 99 * (training[0] != ONLY_LAST)
+        )
     )
-    curves = EsCurves(EsCurve(**one) for one in trained_curves)
+    curves = EsCurves(EsCurve(**fields) for fields in trained_curves)
     ends = [
         claims.near(curves, ACCURACY, LIKELIHOOD, NEAR),
         claims.near(curves, BINARY, LIKELIHOOD, NEAR),

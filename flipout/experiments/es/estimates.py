@@ -67,7 +67,7 @@ def of_strategy(make: Callable[..., EvolutionStrategy], draws: int) -> Iterator[
 def mean_direction(estimates: Iterable[Gradient]) -> Gradient:
     """Return the direction of the mean estimate of each Parameter."""
     gradients = list(estimates)
-    return _unit({name: torch.stack([one[name] for one in gradients]).mean(0) for name in gradients[0]})
+    return _unit({name: torch.stack([gradient[name] for gradient in gradients]).mean(0) for name in gradients[0]})
 
 
 def _unit(gradient: Gradient) -> Gradient:

@@ -27,15 +27,15 @@ class EsConfig(Config):
 
     def __post_init__(self) -> None:
         check_least(self, seeds=2, probe=1, draws=10)
-        if not self.samples or any(one % self.training.group for one in self.samples):
+        if not self.samples or any(count % self.training.group for count in self.samples):
             raise InvalidArgument(f"samples={self.samples}: expected multiples of group={self.training.group}.")
         if len({*self.samples}) < len(self.samples):
             raise InvalidArgument(f"samples={self.samples}: give each number once.")
 
     @property
     def methods(self) -> list[tuple[str, int]]:
-        others = [("backprop", 0)] if self.against == "backprop" else [("IdealES", one) for one in self.samples]
-        return [*(("FlipES", one) for one in self.samples), *others]
+        others = [("backprop", 0)] if self.against == "backprop" else [("IdealES", count) for count in self.samples]
+        return [*(("FlipES", count) for count in self.samples), *others]
 
     @property
     def trained(self) -> list[tuple[str, int, int]]:
@@ -55,10 +55,11 @@ def work(config: EsConfig, run: Run) -> Outcome:
     curves = EsCurves(
         EsCurve(
             **run.piece(
-                ".".join(map(str, one)), lambda o=one: trained(config.training, prepared, *o, config.probe, run)
+                ".".join(map(str, training)),
+                lambda o=training: trained(config.training, prepared, *o, config.probe, run),
             )
         )
-        for one in run.progress.track(config.trained, "train", _cost)
+        for training in run.progress.track(config.trained, "train", _cost)
     )
     checks, numbers, paper = _compared(config, curves)
     checks = [claims.same_gradient(found), *checks]

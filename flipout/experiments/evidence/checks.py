@@ -63,7 +63,7 @@ def within_spread(
     """Report whether the mean of `values` is at most two standard deviations of the `others` from their mean."""
     mean, error, *_ = interval(others)
     spread = error * math.sqrt(len(others)) or math.inf
-    value, _, low, high = interval([(one - mean) / spread for one in values])
+    value, _, low, high = interval([(value_of_seed - mean) / spread for value_of_seed in values])
     claim = f"{subject} is within the spread of the seeds of {reference} (difference in standard deviations, at most 2)"
     quantity = "difference in standard deviations"
     return Check(name, claim, REPORTED, quantity, value, (low, high), abs(value) <= 2, figure)

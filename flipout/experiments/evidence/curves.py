@@ -37,8 +37,10 @@ def iteration_ratios(above: Sequence[Any], below: Sequence[Any], column: str, le
 
     The ratio is infinite where the curve below begins at that level.
     """
-    times = ((one.reached(column, level), two.reached(column, level)) for one, two in zip(above, below, strict=True))
-    return [one / two if two else math.inf for one, two in times]
+    times = (
+        (upper.reached(column, level), lower.reached(column, level)) for upper, lower in zip(above, below, strict=True)
+    )
+    return [upper / lower if lower else math.inf for upper, lower in times]
 
 
 def band(axes, curves: Sequence[Any], column: str, colour: str, style: str, label: str | None) -> None:

@@ -41,7 +41,7 @@ class Rows:
     trained: Sequence[Trained]
 
     def of(self, name: str) -> list[Trained]:
-        return [one for one in self.trained if one.row == name]
+        return [model for model in self.trained if model.row == name]
 
     @property
     def there(self) -> list[Row]:
@@ -49,7 +49,7 @@ class Rows:
 
     def values(self, name: str, split: str) -> dict[int, float]:
         """Return the loss of each seed, in the unit."""
-        return {one.seed: self.unit.of(getattr(one, split)) for one in self.of(name)}
+        return {model.seed: self.unit.of(getattr(model, split)) for model in self.of(name)}
 
     def mean(self, name: str, split: str) -> float:
         values = self.values(name, split).values()
@@ -74,7 +74,7 @@ def numbers(rows: Rows) -> tuple[dict[str, Number], dict[str, Number]]:
         models = rows.of(row.name)
         ours[f"{row.title}: test {rows.unit.name} of windows from a zero state"] = rows.mean(row.name, "cold")
         ours[f"{row.title}: epochs (best), why ended"] = ", ".join(
-            f"{len(one.history)} ({one.best + 1}), {one.ended}" for one in models
+            f"{len(model.history)} ({model.best + 1}), {model.ended}" for model in models
         )
         ours[f"{row.title}: seconds an epoch, tokens a second"] = "; ".join(map(_speed, models))
         ours[f"{row.title}: parameters"] = models[0].size
@@ -87,20 +87,20 @@ def spread(values: Sequence[float]) -> Number:
     return value if len(values) == 1 else f"{value:.4g} ± {error:.2g} ({len(values)} seeds)"
 
 
-def _speed(one: Trained) -> str:
+def _speed(model: Trained) -> str:
     """Return the speed of the median epoch, without warm-up, and how many models shared the device."""
-    epochs = sorted(one.history[2:] or one.history, key=lambda epoch: epoch["seconds"])
+    epochs = sorted(model.history[2:] or model.history, key=lambda epoch: epoch["seconds"])
     median = epochs[len(epochs) // 2]
     beside = f", {median['beside']} side by side" if median["beside"] > 1 else ""
-    return f"{median['seconds']:.3g} s, {one.tokens / median['training']:,.0f} tokens/s{beside}"
+    return f"{median['seconds']:.3g} s, {model.tokens / median['training']:,.0f} tokens/s{beside}"
 
 
 def must_hold(rows: Rows) -> list[Check]:
     """Long windows give the loss of single tokens; noise shared or flipped, the expected loss is the same."""
-    worst = max(one.spelled for one in rows.trained)
+    worst = max(model.spelled for model in rows.trained)
     claim = f"Long windows give the loss of one token after the other (difference in nats, at most {SPELLED:g})"
     checks = [Check("long-windows", claim, MUST_HOLD, "difference in nats", worst, None, worst <= SPELLED)]
-    drawn = next((one for one in rows.trained if one.drawn), None)
+    drawn = next((model for model in rows.trained if model.drawn), None)
     if drawn is not None:
         title = next(row.title for row in rows.table if row.name == drawn.row)
         checks += same_loss(drawn.drawn, f"At the weights of {title}")
@@ -202,19 +202,19 @@ def same_order(rows: Rows) -> list[Check]:
 def faster(rows: Rows, first: str, second: str) -> list[Check]:
     """The first ends lower, and needs fewer epochs for the lowest training perplexity of the second."""
     pairs = [(a, b) for a in rows.of(first) for b in rows.of(second) if a.seed == b.seed]
-    curves = [[[epoch["train"] for epoch in one.history] for one in pair] for pair in pairs]
+    curves = [[[epoch["train"] for epoch in model.history] for model in pair] for pair in pairs]
     checks = over_seeds(
         "end-training",
         "At the end WD + flipout has the lower training perplexity (difference of logarithms)",
         "difference of logarithms",
-        [one[-1] - other[-1] for one, other in curves],
+        [noisy[-1] - plain[-1] for noisy, plain in curves],
         lambda value, low, high: high < 0,
         CURVES_FIGURE,
     )
     ratios = []
-    for one, other in curves:
-        level = min(other)
-        at = [reached(range(1, len(curve) + 1), curve, level) for curve in (other, one)]
+    for noisy, plain in curves:
+        level = min(plain)
+        at = [reached(range(1, len(curve) + 1), curve, level) for curve in (plain, noisy)]
         ratios.append(at[0] / at[1] if 0 < at[1] < math.inf else math.nan)
     if ratios:
         ratio = (ratios[0],) * 3 if len(ratios) == 1 else geometric(ratios)

@@ -44,8 +44,8 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
     for row in rows.there:
         colour, style = lines[row.name]
         for axes, column in ((training, "train"), (valid, "valid")):
-            for number, one in enumerate(rows.of(row.name)):
-                values = [rows.unit.of(epoch[column]) for epoch in one.history if epoch[column] is not None]
+            for number, model in enumerate(rows.of(row.name)):
+                values = [rows.unit.of(epoch[column]) for epoch in model.history if epoch[column] is not None]
                 axes.plot(
                     range(1, len(values) + 1),
                     values,
@@ -56,7 +56,7 @@ def curves(rows: Rows) -> Mapping[str, tuple[str, Any]]:
                 )
     training.set(title="training, under the noise", xlabel="epoch", ylabel=rows.unit.name, yscale="log")
     valid.set(title="validation, mean weights", xlabel="epoch", yscale="log")
-    lengths = [len(one.history) for one in rows.trained]
+    lengths = [len(model.history) for model in rows.trained]
     for axes in (training, valid):
         if max(lengths) > _LONGER * min(lengths):
             axes.set_xscale("log")

@@ -41,7 +41,7 @@ def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[s
     table, config, started = _open(folder)
     weights = folder / "pieces" / f"{row}.{seed}.weights.safetensors"
     there = sorted(path.name.removesuffix(".weights.safetensors") for path in weights.parent.glob("*.weights.*"))
-    if row not in [one.name for one in table.rows]:
+    if row not in [known.name for known in table.rows]:
         rows = list(dict.fromkeys(name.partition(".")[0] for name in there))
         fix = shlex.join(
             ["flipout", "generate", str(folder), "--row", rows[0]]

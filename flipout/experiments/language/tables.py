@@ -32,9 +32,12 @@ def char_found(config: LanguageConfig, trained: Sequence[Trained], planned: Mapp
         bars = {}
         for row in CHARACTERS:
             bar = _BAR.get(row.name, 0.04)
-            bars[row.name] = (f"is within {bar:g}", lambda own, other, bar=bar: own <= other + bar)
+            bars[row.name] = (
+                f"is within {bar:g}",
+                lambda perplexity, reference, bar=bar: perplexity <= reference + bar,
+            )
         bar_checks = claims.within(
-            rows, bars, lambda one: one.ended == "early stopping" or len(one.history) >= planned[one.row]
+            rows, bars, lambda model: model.ended == "early stopping" or len(model.history) >= planned[model.row]
         )
         checks += [*bar_checks, *claims.same_order(rows)]
         for name, (valid, test) in _QUOTED.items():
@@ -81,7 +84,7 @@ def word_found(config: LanguageConfig, trained: Sequence[Trained]) -> claims.Fou
             share = 1.02 if row.name == "wd" else 1.03
             bars[row.name] = (f"is within {100 * share - 100:.0f} %, or better", lambda a, b, s=share: a <= s * b)
         bars |= {name: (f"is at most {bar:g}", lambda a, b, bar=bar: a <= bar) for name, bar in _WORD_BARS.items()}
-        bar_checks = claims.within(rows, bars, lambda one: len(one.history) >= WORD_EPOCHS)
+        bar_checks = claims.within(rows, bars, lambda model: len(model.history) >= WORD_EPOCHS)
         checks += [*bar_checks, *claims.same_order(rows)]
     return checks, ours, paper
 
@@ -99,7 +102,7 @@ def large_found(config: LanguageConfig, trained: Sequence[Trained]) -> claims.Fo
     rows = large_rows(trained)
     ours, paper = claims.numbers(rows)
     for row in rows.there:
-        last = [one.history[-1]["train"] for one in rows.of(row.name)]
+        last = [model.history[-1]["train"] for model in rows.of(row.name)]
         name = f"{row.title}: training perplexity at the end"
         ours[name], paper[name] = claims.spread([rows.unit.of(nats) for nats in last]), "–"
     return [*claims.must_hold(rows), *claims.faster(rows, "wd-flipout", "wd")], ours, paper

@@ -115,11 +115,11 @@ class Table:
         order = {row.name: place for place, row in enumerate(self.rows)}
         names = [name for name in run.finished_pieces() if name.partition(".")[0] in order]
         found = [Trained(**run.piece(name, dict)) for name in names]
-        found.sort(key=lambda one: (order[one.row], one.seed))
-        for one in found:
-            if one.tokens != found[0].tokens:
+        found.sort(key=lambda model: (order[model.row], model.seed))
+        for model in found:
+            if model.tokens != found[0].tokens:
                 raise RunError(
-                    f"{run.folder}: {one.row}.{one.seed}.json predicts {one.tokens:,} tokens an epoch, "
+                    f"{run.folder}: {model.row}.{model.seed}.json predicts {model.tokens:,} tokens an epoch, "
                     f"{found[0].row}.{found[0].seed}.json {found[0].tokens:,}: they are of different runs. "
                     "Remove the file that was copied from another run."
                 )
@@ -167,8 +167,8 @@ def _epoch(trainers: Sequence[Trainer], run: Run) -> None:
     for trainer in trainers:
         trainer.finish(training=training, seconds=seconds, beside=len(trainers))
     losses_shown = (
-        f"{one.name} epoch {len(one.history)}: {one.history[-1]['train']:.4f} / {one.losses[-1]:.4f}"
-        for one in trainers
+        f"{trainer.name} epoch {len(trainer.history)}: {trainer.history[-1]['train']:.4f} / {trainer.losses[-1]:.4f}"
+        for trainer in trainers
     )
     run.progress.say(f"{'; '.join(losses_shown)} ({training:.2f} + {seconds - training:.2f} s)")
 
@@ -231,7 +231,7 @@ def _drawn(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) 
 def _setting(config: LanguageConfig, text: data.Text, trained: Sequence[Trained]) -> str:
     training, shape, schedule = config.training, config.shape, config.training.schedule
     inputs = f"{shape.embedding}-d embeddings" if shape.embedding else "one-hot input"
-    sizes = sorted({one.size for one in trained})
+    sizes = sorted({model.size for model in trained})
     state = "carried from window to window" if training.carried else "zero at every window"
     rule = {
         "nonmonotonic": f"divided by {schedule.factor:g} when the validation loss is above the best of all but the "

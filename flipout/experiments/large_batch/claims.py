@@ -81,7 +81,7 @@ def _faster(curves: Curves, moment: int, price: float) -> Check:
 
 def _no_worse(curves: Curves) -> Check:
     errors = (curves.last(scheme, "test_error") for scheme in ("flipout", "shared"))
-    value, _, low, high = interval([100 * (one - two) for one, two in zip(*errors, strict=True)])
+    value, _, low, high = interval([100 * (above - below) for above, below in zip(*errors, strict=True)])
     quantity = "difference in points"
     claim = f"At the end the test error of flipout is not above the test error of shared ({quantity})"
     return Check("end-test-error", claim, REPORTED, quantity, value, (low, high), low <= 0, ERROR_FIGURE)

@@ -96,8 +96,8 @@ def _train(config: LargeBatchConfig, prepared: Prepared, scheme: str, seed: int,
             run.log(now, **measured[-1])
         trainer.close()
     of_batches = torch.cat(batches).tolist()
-    columns = {name: [one[name] for one in measured] for name in measured[0]}
-    return asdict(Curve(scheme, seed, at, **columns, batches=[one[0] for one in of_batches]))
+    columns = {name: [point[name] for point in measured] for name in measured[0]}
+    return asdict(Curve(scheme, seed, at, **columns, batches=[terms[0] for terms in of_batches]))
 
 
 def _draws(config: LargeBatchConfig, prepared: Prepared, run: Run) -> dict[str, list[float]]:

@@ -96,8 +96,10 @@ def _near(
     """Check that the mean of each group is 0, up to a tolerance. The value is the mean of the worst group."""
     found = [interval(values) for values in groups]
     share = LEVEL / len(groups) / 2
-    halves = [t_quantile(1 - share, len(values) - 1) * one[1] for values, one in zip(groups, found, strict=True)]
-    beyond = [abs(one[0]) - half for one, half in zip(found, halves, strict=True)]
+    halves = [
+        t_quantile(1 - share, len(values) - 1) * estimate[1] for values, estimate in zip(groups, found, strict=True)
+    ]
+    beyond = [abs(estimate[0]) - half for estimate, half in zip(found, halves, strict=True)]
     worst = max(range(len(groups)), key=beyond.__getitem__)
     value, half = found[worst][0], halves[worst]
     bounds, holds = (value - half, value + half), beyond[worst] <= tolerance

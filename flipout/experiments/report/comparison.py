@@ -53,7 +53,11 @@ def comparison(runs: Sequence[Finished]) -> Html:
 
 def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     facts = [{**flat(run.config), **flat(run.facts, "environment.")} for run in runs]
-    differ = [key for key in _keys(facts) if any(one.get(key, _ABSENT) != facts[0].get(key, _ABSENT) for one in facts)]
+    differ = [
+        key
+        for key in _keys(facts)
+        if any(run_facts.get(key, _ABSENT) != facts[0].get(key, _ABSENT) for run_facts in facts)
+    ]
     rows = [Row(joined(re.split("(?<=[._])", key), "<wbr>"), _cells(facts, key, setting)) for key in differ]
     return table("wide", "Settings in which they differ", [Column("setting", "head"), *columns], rows, "setting")
 
@@ -65,7 +69,7 @@ def _numbers(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     measured, paper = [run.result.measured for run in runs], [run.result.paper for run in runs]
     rows = []
     for key in _keys([*measured, *paper]):
-        quoted = dict.fromkeys(number(one[key]) for one in paper if key in one)
+        quoted = dict.fromkeys(number(quotes[key]) for quotes in paper if key in quotes)
         rows.append(quantity_row(key, [joined(quoted, ", ") or DASH, *_cells(measured, key, number)]))
     columns = [Column("quantity", "head"), Column("paper", "run"), *columns]
     return table("wide numeric", "Numbers of these runs beside the paper’s", columns, rows)
@@ -73,7 +77,7 @@ def _numbers(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
 
 def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     checks = [{check.id: (run.result, check) for check in theory_first(run.result.checks)} for run in runs]
-    first = {name: next(one[name][1] for one in checks if name in one) for name in _keys(checks)}
+    first = {name: next(by_name[name][1] for by_name in checks if name in by_name) for name in _keys(checks)}
     rows = [
         Row(
             check.claim,
@@ -108,4 +112,4 @@ def _keys(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _cells(mappings: Sequence[Mapping[str, Any]], key: str, shown: Callable[[Any], str]) -> list[str]:
-    return [shown(one[key]) if key in one else DASH for one in mappings]
+    return [shown(mapping[key]) if key in mapping else DASH for mapping in mappings]

@@ -76,7 +76,9 @@ def _name(run: Finished, runs: Sequence[Finished]) -> str:
     """Return the end of a path, as long as it takes to tell it from other runs of the experiment."""
     parts = run.folder.parts
     others = {other.folder.parts for other in runs if other.result.experiment == run.result.experiment} - {parts}
-    depth = next(depth for depth in range(1, len(parts) + 1) if all(parts[-depth:] != one[-depth:] for one in others))
+    depth = next(
+        depth for depth in range(1, len(parts) + 1) if all(parts[-depth:] != other[-depth:] for other in others)
+    )
     return "/".join(parts[-depth:])
 
 

@@ -42,7 +42,7 @@ def index(runs: Sequence[Finished], compared: Sequence[tuple[str, str]]) -> Html
 
 def broken(runs: Sequence[Finished]) -> Html:
     """Return the list of claims that must hold and do not; empty if there are none."""
-    found = [(run, *one) for run in runs for one in run.checks if one[1] in run.result.broken]
+    found = [(run, *numbered) for run in runs for numbered in run.checks if numbered[1] in run.result.broken]
     if not found:
         return html("")
     return html(
@@ -54,7 +54,7 @@ def broken(runs: Sequence[Finished]) -> Html:
 </section>""",
         count=count(len(found), "claim"),
         do="does" if len(found) == 1 else "do",
-        claims=lines(_broken(*one) for one in found),
+        claims=lines(_broken(*broken) for broken in found),
     )
 
 

@@ -119,7 +119,7 @@ def _begin_session(path: Path, device: torch.device) -> None:
     """Write the environment of this session, after the sessions that were before."""
     past = load(path) if path.exists() else {"sessions": []}
     # Early versions wrote one commit for all sessions.
-    sessions = [{"commit": past["commit"], **one} if "commit" in past else one for one in past["sessions"]]
+    sessions = [{"commit": past["commit"], **session} if "commit" in past else session for session in past["sessions"]]
     here = environment(device)
     started = datetime.now(UTC).isoformat(timespec="seconds")
     now = {"started": started, "seconds": 0.0, "commit": here["commit"], "finished": False}
@@ -131,10 +131,10 @@ def _pieces(folder: Path) -> set[tuple[str, int]]:
     return {(path.name, path.stat().st_mtime_ns) for path in (folder / "pieces").rglob("*")}
 
 
-def _extended(there: dict[str, Any], given: Mapping[str, Any], choices: Collection[str]) -> dict[str, Any]:
+def _extended(there: dict[str, Any], requested: Mapping[str, Any], choices: Collection[str]) -> dict[str, Any]:
     """Return the settings of a resumed run with the choices of this session."""
     for name in choices:
-        value = given[name]
+        value = requested[name]
         there[name] = list(dict.fromkeys([*there.get(name, ()), *value])) if isinstance(value, list) else value
     return there
 
@@ -159,10 +159,10 @@ def _check(folder: Path, settings: Mapping[str, Any], resume: bool, choices: Col
         there = flat(load(folder / CONFIG))
     except (OSError, ValueError, AttributeError) as error:
         raise RunError(f"{folder / CONFIG} is not the config of a run: choose another folder with --out.") from error
-    given = flat(settings)
-    changed = [key for key in {**there, **given} if key not in choices and there.get(key) != given.get(key)]
+    requested = flat(settings)
+    changed = [key for key in {**there, **requested} if key not in choices and there.get(key) != requested.get(key)]
     if changed:
-        named = [f"{key}: {given.get(key)!r} given, {there.get(key)!r} there" for key in changed[:5]]
+        named = [f"{key}: {requested.get(key)!r} given, {there.get(key)!r} there" for key in changed[:5]]
         more = [f"and {len(changed) - 5} more"] * (len(changed) > 5)
         raise RunError(
             f"--resume: the run in {folder} was started with other settings ({', '.join([*named, *more])}). Give the "

@@ -180,7 +180,7 @@ def _with_id(check: Any, experiment: Any, shown: Collection[str], drawn: list[An
     claim = check["claim"][: remark.start()] if remark else check["claim"]
     found = _found(claim, RULES.get(experiment, ()) if isinstance(experiment, str) else ())
     figure = found.figure if found.figure in drawn and _is_shown(found.id, shown) else None
-    name = next(one for one in _names(found.id) if one not in taken)
+    name = next(candidate for candidate in _names(found.id) if candidate not in taken)
     taken.append(name)
     added = {"figure": figure, "quantity": found.quantity, "remark": remark[1] if remark else ""}
     return {"id": name, **added, **check, "claim": claim}

@@ -53,7 +53,9 @@ class Environment(Struct, frozen=True):
         """Convert the content of a file. A session that does not name its commit has the commit of the environment."""
         if isinstance(content, dict) and isinstance(content.get("sessions"), list):
             shared = {"commit": content.get("commit")}
-            sessions = [{**shared, **one} if isinstance(one, dict) else one for one in content["sessions"]]
+            sessions = [
+                {**shared, **session} if isinstance(session, dict) else session for session in content["sessions"]
+            ]
             content = {**content, "sessions": sessions}
         return convert(content, cls)
 

@@ -36,7 +36,7 @@ def separation_figure(inside: Predicted, outside: Mapping[str, Predicted]):
     for i, (measure, named) in enumerate(MEASURES.items()):
         found = [auroc(inside[measure], unknown[measure]) for unknown in outside.values()]
         at = [j + (i - 0.5) * 0.2 for j in range(len(found))]
-        values, errors = [one.value for one in found], [Z90 * one.error for one in found]
+        values, errors = [estimate.value for estimate in found], [Z90 * estimate.error for estimate in found]
         axes.errorbar(values, at, xerr=errors, fmt="o", ms=4, capsize=2, color=_COLOURS[measure], label=named)
     axes.axvline(0.5, color="#7a7a7a", lw=1, ls="--")
     axes.set(xlabel="AUROC against known pictures", xlim=(None, 1.01))
@@ -54,11 +54,11 @@ def rotation_figure(turned: Mapping[float, Predicted], labels: Tensor):
     axes = figure.subplots()
     angles = list(turned)
     for measure, named in MEASURES.items():
-        values = torch.stack([one[measure] for one in turned.values()])
+        values = torch.stack([predicted[measure] for predicted in turned.values()])
         means, errors = values.mean(1).numpy(), (values.std(1) * Z90 / len(labels) ** 0.5).numpy()
         axes.fill_between(angles, means - errors, means + errors, color=_COLOURS[measure], alpha=0.2, lw=0)
         axes.plot(angles, means, "o-", ms=3, color=_COLOURS[measure], label=named)
-    wrong = [float((one["mean"].argmax(1) != labels).float().mean()) for one in turned.values()]
+    wrong = [float((predicted["mean"].argmax(1) != labels).float().mean()) for predicted in turned.values()]
     right = axes.twinx()
     right.plot(angles, wrong, "--", color="#444444", label="error")
     axes.set(xlabel="degrees", ylabel="nats", ylim=(0, None))

@@ -58,7 +58,7 @@ def _worst(
 ) -> Check:
     """Return a check of all pairs, with the ratio of the pair that speaks most against the claim as its value."""
     comparisons = [compare(first, second) for first, second in pairs]
-    chances = [one.p if relation == "equal" else one.p_greater for one in comparisons]
+    chances = [comparison.p if relation == "equal" else comparison.p_greater for comparison in comparisons]
     ratios = [first.variance / second.value for first, second in pairs]
     worst = min(range(len(pairs)), key=lambda i: (chances[i], -ratios[i]))
     first, ratio = pairs[worst][0], ratios[worst]
@@ -120,7 +120,7 @@ def predicted(
 
     `network` names the check if the run has several networks.
     """
-    known = {one.parameter: one for one in terms}
+    known = {decomposition.parameter: decomposition for decomposition in terms}
     pairs = [
         (r, known[r.parameter].predict(r.scheme, r.batch_size, r.bases))
         for r in measured
@@ -153,12 +153,12 @@ def slopes(measured: Measurements, shown: Collection[str] = (), scheme: str = "f
 def levelling(terms: Sequence[Decomposition], shown: Collection[str] = ()) -> list[Check]:
     """Check where a shared perturbation levels off. Its variance is (β + γ) + (α − β − γ) / N."""
     checks = []
-    for one in terms:
-        knee = term_ratio(one.alpha, one.both)
+    for decomposition in terms:
+        knee = term_ratio(decomposition.alpha, decomposition.both)
         size = Term(10 * (knee.value - 1), 10 * knee.error)
-        layer = layer_name(one.parameter)
+        layer = layer_name(decomposition.parameter)
         claim = f"{layer}: shared is within 10 % of its floor at an N from 100 to 1000"
-        holds, figure = 100 <= size.value <= 1000, _figure_of(one.parameter, shown)
+        holds, figure = 100 <= size.value <= 1000, _figure_of(decomposition.parameter, shown)
         checks.append(Check(f"floor/{layer}", claim, REPORTED, FLOOR, size.value, term_interval(size), holds, figure))
     return checks
 
@@ -166,12 +166,12 @@ def levelling(terms: Sequence[Decomposition], shown: Collection[str] = ()) -> li
 def orders(terms: Sequence[Decomposition], network: str = "") -> list[Check]:
     """Check that α ≫ β ≫ γ in every layer. `network` names the checks and the figure if the run has several."""
     checks = []
-    for one in terms:
+    for decomposition in terms:
         # A γ that cannot be told from 0 counts as two of its errors.
-        gamma = Term(max(one.gamma.value, 2 * one.gamma.error), one.gamma.error)
-        ratios = term_ratio(one.alpha, one.beta), term_ratio(one.beta, gamma)
+        gamma = Term(max(decomposition.gamma.value, 2 * decomposition.gamma.error), decomposition.gamma.error)
+        ratios = term_ratio(decomposition.alpha, decomposition.beta), term_ratio(decomposition.beta, gamma)
         least = min(ratios, key=lambda term: term.value)
-        layer = layer_name(one.parameter)
+        layer = layer_name(decomposition.parameter)
         claim = f"{layer}: α ≫ β ≫ γ (each at least 10 times the next; the smaller ratio)"
         checks.append(
             Check(

@@ -42,7 +42,7 @@ def work(config: CurvesConfig, run: Run) -> Outcome:
     terms = study.decomposed()
     measured = study.measured(study.points())
     measured.to_json(run.folder / "measurements.json")
-    layers = [layer_name(one.parameter) for one in terms]
+    layers = [layer_name(decomposition.parameter) for decomposition in terms]
     unknown = set(config.shown) - set(layers)
     if unknown:
         raise InvalidArgument(f"shown: {', '.join(unknown)} given; the layers are {', '.join(layers)}.")
@@ -74,24 +74,24 @@ def draw(config: CurvesConfig, run: Run) -> None:
 def layer_numbers(slopes: Sequence[Check], terms: Sequence[Decomposition]) -> dict[str, Number]:
     """Return the slope, knee, floor, α, β and γ of each layer, by name."""
     numbers: dict[str, Number] = {}
-    for one, slope in zip(terms, slopes, strict=True):
-        layer, knee = layer_name(one.parameter), term_ratio(one.alpha, one.both)
+    for decomposition, slope in zip(terms, slopes, strict=True):
+        layer, knee = layer_name(decomposition.parameter), term_ratio(decomposition.alpha, decomposition.both)
         numbers[f"{layer}: {claims.SLOPE}"] = slope.value if slope.value is not None else "not finite"
         numbers[f"{layer}: knee of shared, α/(β + γ)"] = knee.value
         numbers[f"{layer}: {claims.FLOOR}"] = 10 * (knee.value - 1)
-        numbers |= term_numbers(one)
+        numbers |= term_numbers(decomposition)
     return numbers
 
 
-def term_numbers(one: Decomposition) -> dict[str, Number]:
+def term_numbers(decomposition: Decomposition) -> dict[str, Number]:
     """Return α, β and γ of a layer by name, each as text with its standard error."""
-    named = {"α": one.alpha, "β": one.beta, "γ": one.gamma}
-    layer = layer_name(one.parameter)
+    named = {"α": decomposition.alpha, "β": decomposition.beta, "γ": decomposition.gamma}
+    layer = layer_name(decomposition.parameter)
     return {f"{layer}: {name}": f"{term.value:.3e} ± {term.error:.1e}" for name, term in named.items()}
 
 
 def paper_numbers(terms: Sequence[Decomposition]) -> dict[str, Number]:
     numbers: dict[str, Number] = {}
-    for layer in (layer_name(one.parameter) for one in terms):
+    for layer in (layer_name(decomposition.parameter) for decomposition in terms):
         numbers |= {f"{layer}: {claims.SLOPE}": -1, f"{layer}: {claims.FLOOR}": "100 to 1000"}
     return numbers

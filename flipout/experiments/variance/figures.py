@@ -13,7 +13,7 @@ def terms_figure(terms: list[Decomposition]):
     figure = Figure(figsize=(max(5.0, 0.6 * len(terms) + 2), 3.8), layout="constrained")
     axes = figure.subplots()
     for i, (name, colour) in enumerate((("alpha", "#444444"), ("beta", "#c1442e"), ("gamma", "#1f5fa8"))):
-        named = [getattr(one, name) for one in terms]
+        named = [getattr(decomposition, name) for decomposition in terms]
         at = [j + (i - 1) * 0.12 for j in range(len(terms))]
         low = [min(Z90 * term.error, 0.999 * abs(term.value)) for term in named]
         high = [Z90 * term.error for term in named]
@@ -21,7 +21,7 @@ def terms_figure(terms: list[Decomposition]):
             at, [term.value for term in named], [low, high], fmt="o", color=colour, capsize=2, ms=4, label="αβγ"[i]
         )
     axes.set(yscale="log", ylabel="per entry of the gradient")
-    axes.set_xticks(range(len(terms)), [one.parameter.removesuffix(".weight") for one in terms])
+    axes.set_xticks(range(len(terms)), [decomposition.parameter.removesuffix(".weight") for decomposition in terms])
     axes.legend()
     return figure
 

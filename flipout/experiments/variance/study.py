@@ -28,7 +28,7 @@ def decompositions(path: Path) -> list[Decomposition]:
     """Read the decomposition.json of a run."""
     terms = ("alpha", "beta", "gamma", "both")
     layers = json.loads(path.read_text(encoding="utf-8"))
-    return [Decomposition(one["parameter"], **{term: Term(**one[term]) for term in terms}) for one in layers]
+    return [Decomposition(layer["parameter"], **{term: Term(**layer[term]) for term in terms}) for layer in layers]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Study:
                 at_once=self.config.at_once,
                 progress=self._tracked("α, β, γ"),
             )
-        return [asdict(one) for one in terms]
+        return [asdict(decomposition) for decomposition in terms]
 
     def _tracked(self, title: str) -> Callable[[Iterable], Iterator]:
         return lambda items: self.run.progress.track(items, title)

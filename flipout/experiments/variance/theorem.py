@@ -31,12 +31,12 @@ def work(config: TheoremConfig, run: Run) -> Outcome:
         measured = study.measured(study.points(), f"measure {network}")
         measured.to_json(run.folder / f"measurements-{network}.json")
         checks += [claims.predicted(measured, terms, network), *claims.orders(terms, network)]
-        for one in terms:
-            numbers |= {f"{network} {key}": value for key, value in term_numbers(one).items()}
-            layer = f"{network} {claims.layer_name(one.parameter)}"
+        for decomposition in terms:
+            numbers |= {f"{network} {key}": value for key, value in term_numbers(decomposition).items()}
+            layer = f"{network} {claims.layer_name(decomposition.parameter)}"
             ratios = {
-                f"{layer}: α / β": term_ratio(one.alpha, one.beta).value,
-                f"{layer}: β / γ": term_ratio(one.beta, one.gamma).value,
+                f"{layer}: α / β": term_ratio(decomposition.alpha, decomposition.beta).value,
+                f"{layer}: β / γ": term_ratio(decomposition.beta, decomposition.gamma).value,
             }
             numbers |= ratios
             paper |= dict.fromkeys(ratios, "≫ 1")

@@ -53,8 +53,8 @@ def plain_return(policy: Any, name: str, seed: int, steps: int, recurrent: bool,
     environment, total, state = gymnasium.make(name), 0.0, None
     x, _ = environment.reset(seed=seed)
     for _ in range(steps):
-        given = torch.from_numpy(x).to(torch.get_default_dtype())[None]
-        y, state = policy(given, state) if recurrent else (policy(given), None)
+        observation = torch.from_numpy(x).to(torch.get_default_dtype())[None]
+        y, state = policy(observation, state) if recurrent else (policy(observation), None)
         action = int(y.argmax()) if name == CARTPOLE else y[0].double().numpy()
         if noise is not None:
             action = action + 0.3 * noise.standard_normal(1)
@@ -82,8 +82,8 @@ def test_a_member_alone(name: str, image: bool) -> None:
     plain, model = make().eval(), make()
     plain.load_state_dict(model.state_dict())
     fitness = rl.Episodes(environment, **how)
-    made = strategy(fitness, model, antithetic=True, std=0.5)
-    population = made.ask(4)[1 + 3 * image]
+    evolution = strategy(fitness, model, antithetic=True, std=0.5)
+    population = evolution.ask(4)[1 + 3 * image]
     assert (population.first, population.size, population.antithetic) == (4, 4, image)
     returns = fitness(population)
     with in_eval(model), torch.no_grad(), flipout.hold(model, seed_of(0, 0), first=4, group=2, antithetic=image):
@@ -93,13 +93,13 @@ def test_a_member_alone(name: str, image: bool) -> None:
         how.get(key, least) for key, least in (("recurrent", 0), ("episodes", 1), ("steps", 500))
     )
     for member in range(4):
-        own = {key: weight[member] for key, weight in weights.items()}
+        member_weights = {key: weight[member] for key, weight in weights.items()}
         alone = []
         for episode in range(episodes):
             seed, noise = (seed_of(0, 0, f"{what} {episode} of {4 + member}") for what in ("episode", "action"))
             generator = np.random.default_rng(noise) if "action_noise" in how else None
             with torch.no_grad():
-                policy = lambda *x: torch.func.functional_call(plain, own, x)  # noqa: E731, B023
+                policy = lambda *x: torch.func.functional_call(plain, member_weights, x)  # noqa: E731, B023
                 alone.append(plain_return(policy, environment, seed, steps, bool(recurrent), generator))
         assert float(returns[member]) == pytest.approx(np.mean(alone), rel=1e-5)
     assert len(returns.unique()) > 1
@@ -107,8 +107,8 @@ def test_a_member_alone(name: str, image: bool) -> None:
 
 @pytest.mark.parametrize("steps", [None, 100])
 def test_a_policy_that_balances(steps: int | None) -> None:
-    made = strategy(rl.Episodes(CARTPOLE, steps=steps), balancing(), std=1e-3)
-    assert made.fleet.evaluate(made).tolist() == [steps or 500] * 24
+    evolution = strategy(rl.Episodes(CARTPOLE, steps=steps), balancing(), std=1e-3)
+    assert evolution.fleet.evaluate(evolution).tolist() == [steps or 500] * 24
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -116,34 +116,34 @@ def test_returns_are_those_of_the_mean(name: str) -> None:
     make, environment, how = CASES[name]
     torch.manual_seed(2)
     plain, episodes = make(), rl.Episodes(environment, **{"steps": 60, **how})
-    own = strategy(episodes, copy.deepcopy(plain), std=1.0)
+    evolution = strategy(episodes, copy.deepcopy(plain), std=1.0)
     noise = [
         np.random.default_rng(seed_of(5, i, "noise of returns")) if "action_noise" in how else None for i in (0, 1)
     ]
     with torch.no_grad():
         settings = (environment, episodes.steps or 0, episodes.recurrent)
         expected = [plain_return(plain, settings[0], seed_of(5, i, "returns"), *settings[1:], noise[i]) for i in (0, 1)]
-    assert episodes.returns(own.model.train(), 2, seed=5).tolist() == pytest.approx(expected)
-    assert own.model.training
+    assert episodes.returns(evolution.model.train(), 2, seed=5).tolist() == pytest.approx(expected)
+    assert evolution.model.training
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "same step"])
 def test_vector_environments(mode: str) -> None:
     """Episodes that gymnasium's vector environments start by themselves do not count."""
-    own = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP} if mode == "same step" else {}
+    options = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP} if mode == "same step" else {}
     kind = "async" if mode == "async" else "sync"
-    vectors = rl.Episodes(lambda n: gymnasium.make_vec(CARTPOLE, n, kind, own), episodes=2)
-    made = strategy(vectors, linear(2, 4), population=4, group=4, std=0.5)
-    (population,) = made.ask()
+    vectors = rl.Episodes(lambda n: gymnasium.make_vec(CARTPOLE, n, kind, options), episodes=2)
+    evolution = strategy(vectors, linear(2, 4), population=4, group=4, std=0.5)
+    (population,) = evolution.ask()
     assert vectors(population).equal(rl.Episodes(CARTPOLE, episodes=2)(population))
     vectors.close()
 
 
 def test_every_chunk_and_mirror_image_starts_alike() -> None:
-    made = strategy(rl.Episodes(CARTPOLE), linear(2, 4), std=0.5)
-    whole = made.fleet.evaluate(made)
-    made.fleet = es.Local(members=5)
-    assert made.fleet.evaluate(made).equal(whole)
+    evolution = strategy(rl.Episodes(CARTPOLE), linear(2, 4), std=0.5)
+    whole = evolution.fleet.evaluate(evolution)
+    evolution.fleet = es.Local(members=5)
+    assert evolution.fleet.evaluate(evolution).equal(whole)
     pairs = strategy(rl.Episodes(CARTPOLE), linear(2, 4), std=1e-9, antithetic=True)
     fitness = pairs.fleet.evaluate(pairs)
     assert fitness[:12].equal(fitness[12:])
@@ -152,16 +152,16 @@ def test_every_chunk_and_mirror_image_starts_alike() -> None:
 def test_the_observations_of_some_members_are_counted() -> None:
     """The first members of the next generation play once more, and their observations are counted."""
     fitness = rl.Episodes(CARTPOLE, observed=0.1)
-    made = strategy(fitness, linear(2, 4), std=0.5)
-    made.step()
-    first = made.model.state_dict()["0.count"].clone()
-    made.fitness = lambda population: fitness(population)  # has no method `follow`
-    made.step()
-    assert made.model.state_dict()["0.count"].equal(first)
-    returns = fitness(made.ask(2)[0])
-    fitness.follow(made)
+    evolution = strategy(fitness, linear(2, 4), std=0.5)
+    evolution.step()
+    first = evolution.model.state_dict()["0.count"].clone()
+    evolution.fitness = lambda population: fitness(population)  # has no method `follow`
+    evolution.step()
+    assert evolution.model.state_dict()["0.count"].equal(first)
+    returns = fitness(evolution.ask(2)[0])
+    fitness.follow(evolution)
     # Each step of CartPole has one observation, and a reward of 1.
-    assert float(made.model.state_dict()["0.count"] - first) == pytest.approx(float(returns.sum()))
+    assert float(evolution.model.state_dict()["0.count"] - first) == pytest.approx(float(returns.sum()))
 
 
 def test_taken_up_again(tmp_path: Path) -> None:
@@ -169,11 +169,11 @@ def test_taken_up_again(tmp_path: Path) -> None:
         state: dict[str, Tensor] = {}
         for count in generations:
             torch.manual_seed(1)
-            made = strategy(rl.Episodes(CARTPOLE, steps=50), linear(2, 4), std=0.5)
+            evolution = strategy(rl.Episodes(CARTPOLE, steps=50), linear(2, 4), std=0.5)
             if folder is not None:
-                made.resume(folder)
-            made.run(count, checkpoint=folder)
-            state = made.model.state_dict()
+                evolution.resume(folder)
+            evolution.run(count, checkpoint=folder)
+            state = evolution.model.state_dict()
         return state
 
     whole, parts = run(None, 4), run(tmp_path, 2, 4)

@@ -38,9 +38,9 @@ def curve(name: str, seed: int, slowness: float, end: float = 0.0) -> EsCurve:
 
 def curves(end: float = 0.0, **slowness: float) -> EsCurves:
     return EsCurves(
-        curve(name, seed, own * 1.1**seed, end if name == "FlipES" else 0.0)
+        curve(name, seed, factor * 1.1**seed, end if name == "FlipES" else 0.0)
         for seed in range(3)
-        for name, own in slowness.items()
+        for name, factor in slowness.items()
     )
 
 
@@ -59,20 +59,20 @@ def test_fitness_is_that_of_each_network_on_the_same_pictures(run, network, fitn
         task.model(x[:1].expand(40, *x.shape[1:]))  # fixes the number of members
         weights = weights_of_each(task.model)
     for member in (0, 25):
-        own = {name: weight[member] for name, weight in weights.items()}
-        made: Any = functional_call(plain, own, (x,))
-        right = (made.argmax(1) == y).float().mean()
-        expected = right if fitness == "accuracy" else -cross_entropy(made, y)
+        member_weights = {name: weight[member] for name, weight in weights.items()}
+        logits: Any = functional_call(plain, member_weights, (x,))
+        right = (logits.argmax(1) == y).float().mean()
+        expected = right if fitness == "accuracy" else -cross_entropy(logits, y)
         torch.testing.assert_close(task.fitness(population)[member], expected)
 
 
 @pytest.mark.parametrize("method", ["FlipES", "IdealES", "backprop"])
 def test_networks_of_one_seed_begin_alike_and_see_the_same_batches(run, method):
-    given = prepare(SMALL, run)
+    prepared = prepare(SMALL, run)
     before = torch.get_rng_state()
     with isolated_randomness(run):
-        first, second = (Trainer(Task(SMALL, given, 3, run), name, 40, 0) for name in ("FlipES", method))
-        other = Task(SMALL, given, 4, run)
+        first, second = (Trainer(Task(SMALL, prepared, 3, run), name, 40, 0) for name in ("FlipES", method))
+        other = Task(SMALL, prepared, 4, run)
     assert torch.equal(torch.get_rng_state(), before)
     starts = [[p.clone() for p in model.parameters()] for model in (first.model, second.model, other.model)]
     assert all(torch.equal(a, b) for a, b in zip(starts[0], starts[1], strict=True))
@@ -87,22 +87,22 @@ def test_networks_of_one_seed_begin_alike_and_see_the_same_batches(run, method):
 @pytest.mark.parametrize("method", ["FlipES", "backprop"])
 def test_training_lowers_loss_and_error(run, method):
     config = replace(SMALL, hidden=(16,), batch=64, updates=40)
-    given = prepare(config, run)
+    prepared = prepare(config, run)
     run._piece = "here"
-    made = EsCurve(**trained(config, given, method, 200, 0, 500, run))
-    assert made.loss[-1] < 0.6 * made.loss[0]
-    assert made.test_error[-1] < 0.7 * made.test_error[0]
-    assert (made.iterations[0], made.iterations[-1]) == (0, 40)
-    assert made.name == ("backprop" if method == "backprop" else "FlipES 200")
+    learned = EsCurve(**trained(config, prepared, method, 200, 0, 500, run))
+    assert learned.loss[-1] < 0.6 * learned.loss[0]
+    assert learned.test_error[-1] < 0.7 * learned.test_error[0]
+    assert (learned.iterations[0], learned.iterations[-1]) == (0, 40)
+    assert learned.name == ("backprop" if method == "backprop" else "FlipES 200")
 
 
 def test_estimates_are_of_one_gradient_and_a_biased_one_is_found_out(run):
-    given = prepare(SMALL, run)
-    found = {m: drawn(SMALL, given, m, 400, 40, run) for m in ("FlipES", "IdealES", NOISY)}
+    prepared = prepare(SMALL, run)
+    found = {m: drawn(SMALL, prepared, m, 400, 40, run) for m in ("FlipES", "IdealES", NOISY)}
     check = claims.same_gradient(found)
     assert (check.kind, check.holds) == (MUST_HOLD, True)
     name = "fc2.weight"
-    assert all(claims.Mean.of(one["along"][name]).value > 0 for one in found.values())
+    assert all(claims.Mean.of(estimates["along"][name]).value > 0 for estimates in found.values())
     off = {**found["FlipES"]["along"], name: [1.5 * value for value in found["FlipES"]["along"][name]]}
     assert not claims.same_gradient({**found, "FlipES": {**found["FlipES"], "along": off}}).holds
 
@@ -113,8 +113,8 @@ def test_flipout_never_varies_less():
     def scatter(size: float) -> dict[str, dict[str, list[float]]]:
         return {"along": {}, "scatter": {"w": (size * (1 + 0.1 * torch.randn(60, generator=generator))).tolist()}}
 
-    def holds(own: float) -> list[bool]:
-        checks, numbers = claims.variances({"FlipES": scatter(own), "IdealES": scatter(1.0)}, 20, 1000)
+    def holds(spread: float) -> list[bool]:
+        checks, numbers = claims.variances({"FlipES": scatter(spread), "IdealES": scatter(1.0)}, 20, 1000)
         assert numbers["variance of FlipES / IdealES, were fitness linear"] == 1 + 2 * 19 / 1001
         assert [check.kind for check in checks] == [MUST_HOLD, REPORTED]
         return [check.holds for check in checks]
@@ -125,8 +125,8 @@ def test_flipout_never_varies_less():
 
 
 def test_no_loss_is_within_the_spread_of_the_seeds():
-    def holds(own: EsCurves) -> list[bool]:
-        return [check.holds for check in claims.no_loss(own, "FlipES", "IdealES")]
+    def holds(curves_seen: EsCurves) -> list[bool]:
+        return [check.holds for check in claims.no_loss(curves_seen, "FlipES", "IdealES")]
 
     assert all(holds(curves(FlipES=10.0, IdealES=10.0)))
     assert not any(holds(curves(FlipES=30.0, IdealES=10.0)))
@@ -148,8 +148,8 @@ def test_updates_are_compared_where_evolution_strategies_end():
 
 
 def test_colours_are_of_methods_and_shades_of_samples():
-    made = by_method(["FlipES 1,600", "FlipES 5,000", "IdealES 1,600", "backprop"])
-    assert len(set(made.values())) == 4
+    colours = by_method(["FlipES 1,600", "FlipES 5,000", "IdealES 1,600", "backprop"])
+    assert len(set(colours.values())) == 4
 
 
 def test_binary_units_have_no_gradient(run):
@@ -157,21 +157,21 @@ def test_binary_units_have_no_gradient(run):
     assert Binary()(x).tolist() == [0, 0, 1]
     assert not Binary()(x).requires_grad
     config: Any = ES_DISCRETE.presets["smoke"]
-    given = prepare(config.training, run)
-    assert _no_gradient(_gradient(config.trainings[BINARY], given, run)).holds
-    assert not _no_gradient(_gradient(config.training, given, run)).holds
-    units = [type(module).__name__ for module in Task(config.trainings[BINARY], given, 0, run).model]  # pyright: ignore
+    prepared = prepare(config.training, run)
+    assert _no_gradient(_gradient(config.trainings[BINARY], prepared, run)).holds
+    assert not _no_gradient(_gradient(config.training, prepared, run)).holds
+    units = [type(module).__name__ for module in Task(config.trainings[BINARY], prepared, 0, run).model]  # pyright: ignore
     assert units == ["Linear", "Binary", "Linear"]
 
 
 @pytest.mark.parametrize("fitness", ["likelihood", "accuracy"])
 def test_estimates_where_there_is_no_gradient(run, fitness):
     config = replace(SMALL, units="binary", fitness=fitness, std=0.2)
-    given = prepare(config, run)
-    found = {method: drawn(config, given, method, 400, 30, run) for method in ("FlipES", "IdealES")}
+    prepared = prepare(config, run)
+    found = {method: drawn(config, prepared, method, 400, 30, run) for method in ("FlipES", "IdealES")}
     assert claims.same_gradient(found).holds
-    z = [claims.Mean.of(one["along"]["fc1.weight"]) for one in found.values()]
-    assert all(one.value > 3 * one.error for one in z)  # what backpropagation cannot see
+    z = [claims.Mean.of(estimates["along"]["fc1.weight"]) for estimates in found.values()]
+    assert all(mean.value > 3 * mean.error for mean in z)  # what backpropagation cannot see
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from flipout.experiments.registry import EXPERIMENTS
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    made = tmp_path_factory.mktemp("runs") / "run"
+    folder = tmp_path_factory.mktemp("runs") / "run"
     words = ("--rows", "flipout", "unregularised", "--most", "1500", "--training.schedule.epochs", "1")
-    assert main(["run", "ptb-char", "--preset", "smoke", "--device", "cpu", *words, "--out", str(made)]) == 0
-    return made
+    assert main(["run", "ptb-char", "--preset", "smoke", "--device", "cpu", *words, "--out", str(folder)]) == 0
+    return folder
 
 
 def written(capsys) -> dict[str, str]:
@@ -42,9 +42,9 @@ def test_text_at_the_mean_and_under_draws(folder, capsys):
 
 def test_rows_without_weight_noise_have_only_a_mean(folder, capsys):
     assert main(["generate", str(folder), "--row", "unregularised", "--length", "5"]) == 0
-    made = written(capsys)
-    assert list(made) == ["unregularised, mean"]
-    assert made["unregularised, mean"].endswith(
+    samples = written(capsys)
+    assert list(samples) == ["unregularised, mean"]
+    assert samples["unregularised, mean"].endswith(
         "(Row unregularised has no weight noise, so there is nothing to draw.)\n"
     )
 

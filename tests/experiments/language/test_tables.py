@@ -41,9 +41,9 @@ def pieces(folder: Path) -> dict[str, Any]:
 
 
 def config(**changes: Any) -> LanguageConfig:
-    made = replace(WORD.config("smoke"), device="cpu", most=700, **changes)  # pyright: ignore[reportCallIssue]
-    assert isinstance(made, LanguageConfig)
-    return made
+    config = replace(WORD.config("smoke"), device="cpu", most=700, **changes)  # pyright: ignore[reportCallIssue]
+    assert isinstance(config, LanguageConfig)
+    return config
 
 
 def test_a_run_is_extended_by_rows_and_seeds_and_side_by_side_is_as_alone(tmp_path):
@@ -80,7 +80,9 @@ def test_killed_and_interrupted_it_goes_on_to_the_same_end(tmp_path):
     assert pieces(folder) == pieces(whole)
     assert not list(folder.rglob("*.unfinished*"))
     for name in ("wd.0.weights", "wd-flipout.0.weights"):
-        assert len({(one / "pieces" / f"{name}.safetensors").read_bytes() for one in (whole, folder)}) == 1
+        assert (
+            len({(run_folder / "pieces" / f"{name}.safetensors").read_bytes() for run_folder in (whole, folder)}) == 1
+        )
 
 
 def test_rows_and_seeds_that_are_not_there_are_refused(tmp_path, capsys):
@@ -109,7 +111,7 @@ def trained(
     row: str, seed: int, valid: float, test: float, train: tuple[float, ...] = (3.0,) * 100, ended: str = "epochs"
 ) -> Trained:
     history = [
-        {"train": one, "valid": valid, "rate": 1.0, "training": 1.0, "seconds": 2.0, "beside": 1} for one in train
+        {"train": loss, "valid": valid, "rate": 1.0, "training": 1.0, "seconds": 2.0, "beside": 1} for loss in train
     ]
     drawn = {"shared": [1.0, 2.0, 3.0], "flipout": [1.5, 2.0, 2.5]} if "flipout" in row else {}
     return Trained(row, seed, 19_780_400, 929_560, history, ended, valid, test, test + 0.1, 1e-6, drawn)
@@ -136,8 +138,8 @@ def test_other_readings_of_a_row_have_its_bar_and_no_place_in_the_order():
 def test_bars_of_characters_and_the_numbers_of_the_paper():
     bits = math.log(2)
     values = {"flipout": 1.25, "shared": 1.251, "gal": 1.3}
-    some = [trained(name, 0, bits, value * bits, ended="early stopping") for name, value in values.items()]
-    checks, ours, theirs = found_of("ptb-char", paper("ptb-char"), some)
+    models = [trained(name, 0, bits, value * bits, ended="early stopping") for name, value in values.items()]
+    checks, ours, theirs = found_of("ptb-char", paper("ptb-char"), models)
     assert {check.kind for check in checks} == {MUST_HOLD, REPORTED}
     bars = {check.id: check.holds for check in checks if check.quantity.startswith("test ")}
     assert bars == {"test-flipout": True, "test-shared": True, "test-gal": False}
@@ -155,24 +157,27 @@ def test_bars_of_characters_and_the_numbers_of_the_paper():
 
 
 def test_epochs_of_rows_and_of_their_readings():
-    own = paper("ptb-char")
-    planned = {row.name: own.training_of(row).schedule.epochs for row in CHARACTERS}
+    config = paper("ptb-char")
+    planned = {row.name: config.training_of(row).schedule.epochs for row in CHARACTERS}
     assert planned["flipout"] == planned["shared"] == 300
     assert {name for name, epochs in planned.items() if epochs == 15} == {"semeniuta-short", "unregularised-short"}
     assert set(planned.values()) == {15, 60, 300}
     bits = math.log(2)
-    some = [trained("semeniuta-short", 0, bits, 1.33 * bits, (1.0,) * epochs) for epochs in (15, 14)]
-    bars = [next(one for one in found_of("ptb-char", own, [row])[0] if one.quantity == "test BPC") for row in some]
+    models = [trained("semeniuta-short", 0, bits, 1.33 * bits, (1.0,) * epochs) for epochs in (15, 14)]
+    bars = [
+        next(check for check in found_of("ptb-char", config, [row])[0] if check.quantity == "test BPC")
+        for row in models
+    ]
     assert [bar.holds for bar in bars] == [True, False]  # the second was cut short
 
 
 def test_flipout_against_wd_has_an_interval_over_seeds():
-    some = [
+    models = [
         trained(name, seed, math.log(value + seed), math.log(value - 4 + seed))
         for name, value in (("wd-flipout", 78.0), ("wd", 80.0), ("wd-flipout-tied", 74.5), ("wd-tied", 74.0))
         for seed in range(3)
     ]
-    checks, ours, theirs = found_of("ptb-word", paper("ptb-word"), some)
+    checks, ours, theirs = found_of("ptb-word", paper("ptb-word"), models)
     untied, tied = (check for check in checks if check.id.startswith("test-below-"))
     assert (untied.value, untied.holds, tied.holds) == (pytest.approx(-2.0), True, False)
     assert untied.interval == pytest.approx((-2.0, -2.0))
@@ -181,15 +186,15 @@ def test_flipout_against_wd_has_an_interval_over_seeds():
     assert ours["WD + flipout: test perplexity"] == "75 ± 0.58 (3 seeds)"
     assert (theirs["WD + flipout: test perplexity"], theirs["WD (2017), tied: test perplexity"]) == (73.2, "–")
     assert "tokens/s" in str(ours["WD + flipout: seconds an epoch, tokens a second"])
-    one, *_ = claims.over_seeds(
+    undecided, *_ = claims.over_seeds(
         "x", "x is below y", "difference", [-1.0, 1.0], lambda value, low, high: high < 0, "table"
     )
-    assert one.remark == "these seeds cannot tell it from 0"
+    assert undecided.remark == "these seeds cannot tell it from 0"
 
 
 def test_curves_of_large_batches_are_compared_by_epochs():
-    some = [trained("wd-flipout", 0, 4.0, 4.0, (6.0, 5.0, 4.0)), trained("wd", 0, 4.0, 4.0, (6.0, 5.5, 5.0))]
-    checks, ours, theirs = found_of("ptb-large-batch", paper("ptb-large-batch"), some)
+    models = [trained("wd-flipout", 0, 4.0, 4.0, (6.0, 5.0, 4.0)), trained("wd", 0, 4.0, 4.0, (6.0, 5.5, 5.0))]
+    checks, ours, theirs = found_of("ptb-large-batch", paper("ptb-large-batch"), models)
     lower, fewer = (check for check in checks if check.kind == REPORTED)
     assert (lower.value, lower.holds) == (-1.0, True)
     assert (fewer.value, fewer.interval, fewer.holds) == (1.5, None, True)
@@ -200,8 +205,8 @@ def test_curves_of_large_batches_are_compared_by_epochs():
 
 @pytest.mark.parametrize("name", ["ptb-char", "ptb-word", "ptb-large-batch"])
 def test_the_paper_presets_are_the_papers_setting(name):
-    own = paper(name)
-    training, schedule = own.training, own.training.schedule
+    config = paper(name)
+    training, schedule = config.training, config.training.schedule
     found = (training.optimizer, schedule.rate, training.clip, training.batch, training.precision)
     assert (
         found
@@ -211,9 +216,9 @@ def test_the_paper_presets_are_the_papers_setting(name):
             "ptb-large-batch": ("adam", 0.001, 0.25, 8192, "bf16"),
         }[name]
     )
-    assert own.most == 0
-    assert own.text == ("ptb_characters" if name == "ptb-char" else "ptb_words")
-    assert own.rows[0].endswith("flipout")
+    assert config.most == 0
+    assert config.text == ("ptb_characters" if name == "ptb-char" else "ptb_words")
+    assert config.rows[0].endswith("flipout")
     if name == "ptb-word":
         assert (schedule.epochs, schedule.factor, schedule.patience, training.window) == (100, 4.0, 5, 35)
 

@@ -31,8 +31,8 @@ DEVICES = [
 
 @pytest.fixture(params=DEVICES)
 def run(request, tmp_path):
-    with open_run(tmp_path, {"seed": 0, "device": request.param}, resume=False, progress=Progress()) as one:
-        yield one
+    with open_run(tmp_path, {"seed": 0, "device": request.param}, resume=False, progress=Progress()) as opened:
+        yield opened
 
 
 def text(run: Run) -> data.Text:
@@ -60,21 +60,21 @@ def told(trainer: Trainer) -> tuple[list, list]:
 @pytest.mark.parametrize("config", [TRAINING, ADAM, replace(TRAINING, activation=2.0, temporal=1.0)])
 def test_an_epoch_is_that_of_a_plain_loop(run, config):
     row = replace(WORDS[4], drop=Dropout())
-    trainer, given = Trainer(config, SHAPE, row, 0, text(run), run), text(run)
+    trainer, corpus = Trainer(config, SHAPE, row, 0, text(run), run), text(run)
     model = flipout.freeze(row.model(11, SHAPE, run.seed_of("network.0"))).to(run.device)
     kinds = {"sgd": torch.optim.SGD, "amsgrad": lambda p, lr: torch.optim.Adam(p, lr, amsgrad=True)}
     optimizer = kinds[config.optimizer](model.parameters(), config.schedule.rate)
     length, state, losses = 97 // 3, model.start(3), []
-    inputs, targets = (given.train[i : i + 3 * length].view(3, length) for i in (0, 1))
-    for some, following in zip(inputs.split(5, 1), targets.split(5, 1), strict=True):
-        made = model(some, state)
-        state = tuple(tuple(part.detach() for part in layer) for layer in made.state)
-        loss = cross_entropy(made.logits.flatten(0, 1), following.flatten())
-        losses.append(loss.item() * some.numel())
+    inputs, targets = (corpus.train[i : i + 3 * length].view(3, length) for i in (0, 1))
+    for words, following in zip(inputs.split(5, 1), targets.split(5, 1), strict=True):
+        output = model(words, state)
+        state = tuple(tuple(part.detach() for part in layer) for layer in output.state)
+        loss = cross_entropy(output.logits.flatten(0, 1), following.flatten())
+        losses.append(loss.item() * words.numel())
         if config.activation:
-            loss = loss + 2.0 * made.output.square().mean()
-            if some.shape[1] > 1:
-                loss = loss + (made.raw[:, 1:] - made.raw[:, :-1]).square().mean()
+            loss = loss + 2.0 * output.output.square().mean()
+            if words.shape[1] > 1:
+                loss = loss + (output.raw[:, 1:] - output.raw[:, :-1]).square().mean()
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), config.clip)
@@ -82,14 +82,14 @@ def test_an_epoch_is_that_of_a_plain_loop(run, config):
     epoch(trainer)
     rtol, atol = (1e-5, 1e-6) if run.device.type == "cpu" else (2e-3, 2e-4)
     assert trainer.history[0]["train"] == pytest.approx(sum(losses) / (3 * length), rel=rtol)
-    for own, reference in zip(trainer.parameters, model.parameters(), strict=True):
-        torch.testing.assert_close(own, reference, rtol=rtol, atol=atol)
+    for parameter, reference in zip(trainer.parameters, model.parameters(), strict=True):
+        torch.testing.assert_close(parameter, reference, rtol=rtol, atol=atol)
 
 
 def test_side_by_side_is_as_alone(run):
     def trainers() -> list[Trainer]:
-        own = Shape(embedding=6, hidden=6)
-        return [Trainer(TRAINING, own, row, 1, text(run), run) for row in (WORDS[0], WORDS[1], WORDS[5])]
+        shape = Shape(embedding=6, hidden=6)
+        return [Trainer(TRAINING, shape, row, 1, text(run), run) for row in (WORDS[0], WORDS[1], WORDS[5])]
 
     together = trainers()
     for _ in range(3):
@@ -103,7 +103,9 @@ def test_side_by_side_is_as_alone(run):
             epoch(alone)
         if run.device.type == "cpu":
             assert told(alone) == (history, weights)
-        assert [one["train"] for one in alone.history] == pytest.approx([one["train"] for one in history], rel=1e-3)
+        assert [epoch["train"] for epoch in alone.history] == pytest.approx(
+            [epoch["train"] for epoch in history], rel=1e-3
+        )
         alone.close()
 
 
@@ -118,9 +120,11 @@ def test_what_is_kept_is_all_that_the_next_epochs_need(run, config):
         epoch(trainer)
     if run.device.type == "cpu":
         assert told(second) == told(first)
-    assert [one["valid"] for one in second.history] == pytest.approx([one["valid"] for one in first.history], rel=1e-3)
-    for own, other in zip(first.best, second.best, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-4)
+    assert [epoch["valid"] for epoch in second.history] == pytest.approx(
+        [epoch["valid"] for epoch in first.history], rel=1e-3
+    )
+    for weight, expected in zip(first.best, second.best, strict=True):
+        torch.testing.assert_close(weight, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_the_best_weights_come_back(run, monkeypatch):
@@ -147,22 +151,22 @@ def test_windows_from_a_zero_state_come_in_another_order_each_epoch(run):
         orders.append([int(start) for start, _ in trainer.walk.places])
     assert orders[0] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1]) == [0, 5, 10, 15, 20, 25, 30]
-    assert orders[0][-1] == 30  # the short one
+    assert orders[0][-1] == 30  # the short source
 
 
 def test_randomness_of_ones_own(run):
-    one, other = Randomness(run.device, 3), Randomness(run.device, 3)
+    source, second = Randomness(run.device, 3), Randomness(run.device, 3)
     before = torch.rand(2, device=run.device)  # from the generator that all share
     drawn = []
-    for own in (one, other, one, other):
-        with own():
+    for randomness in (source, second, source, second):
+        with randomness():
             drawn.append(torch.rand(2, device=run.device).tolist())
     assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
-    state = one.generator.get_state()
-    with one():
+    state = source.generator.get_state()
+    with source():
         first = torch.rand(2, device=run.device)
-    one.generator.set_state(state)
-    with one():
+    source.generator.set_state(state)
+    with source():
         assert torch.equal(torch.rand(2, device=run.device), first)
     assert before.tolist() not in drawn
 
@@ -178,8 +182,8 @@ def test_every_row_is_captured_and_learns(tmp_path, row, precision):
     tokens = torch.arange(4000) % 11
     with open_run(tmp_path, settings, resume=False, progress=Progress()) as run:
         tokens = tokens.to(run.device)
-        given = data.Text(tokens, tokens[:500], tokens[:500], tuple("abcdefghijk"), "counting")
-        trainer = Trainer(config, shape, row, 0, given, run)
+        corpus = data.Text(tokens, tokens[:500], tokens[:500], tuple("abcdefghijk"), "counting")
+        trainer = Trainer(config, shape, row, 0, corpus, run)
         for _ in range(3):
             epoch(trainer)
         assert trainer.step.graph is not None

@@ -44,9 +44,9 @@ def test_the_state_is_carried_and_forgotten(model):
     whole = model(walk.inputs, model.start(2))
     parts = []
     for place in walk.places:
-        made, loss = walk.evaluate(*place)
-        walk.move(made, loss)
-        parts.append(made.logits)
+        output, loss = walk.evaluate(*place)
+        walk.move(output, loss)
+        parts.append(output.logits)
     torch.testing.assert_close(torch.cat(parts, 1), whole.logits)
     torch.testing.assert_close(walk.state[1][1], whole.state[1][1])
     walk.begin()

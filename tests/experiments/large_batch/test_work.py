@@ -43,14 +43,14 @@ def test_looks_are_a_tenth_apart_from_the_start_to_the_end():
 
 
 def test_a_level_is_reached_between_two_looks():
-    one = Curve("shared", 0, [0, 10, 20, 30], [3.0, 2.0, 1.0, 1.5], [1.0] * 4, [0.0] * 4, [0.0] * 4, [])
-    assert one.reached("likelihood", 1.5) == 15
-    assert one.reached("total", 2.5) == 15
-    assert one.reached("likelihood", 3.0) == 0
-    assert one.reached("likelihood", 0.9) == math.inf
-    assert one.best("likelihood", 25) == 1.0
-    assert one.best("total", 10) == 3.0
-    several = Curves([one, replace(one, seed=1, likelihood=[3.0, 2.5, 2.0, 1.2])])
+    curve = Curve("shared", 0, [0, 10, 20, 30], [3.0, 2.0, 1.0, 1.5], [1.0] * 4, [0.0] * 4, [0.0] * 4, [])
+    assert curve.reached("likelihood", 1.5) == 15
+    assert curve.reached("total", 2.5) == 15
+    assert curve.reached("likelihood", 3.0) == 0
+    assert curve.reached("likelihood", 0.9) == math.inf
+    assert curve.best("likelihood", 25) == 1.0
+    assert curve.best("total", 10) == 3.0
+    several = Curves([curve, replace(curve, seed=1, likelihood=[3.0, 2.5, 2.0, 1.2])])
     assert several.level("likelihood", 30) == 1.2  # all seeds have got there
     assert several.last("shared", "likelihood") == [1.5, 1.2]
 
@@ -111,11 +111,11 @@ def test_theory_is_refused_where_a_scheme_is_biased_or_flipout_is_noisier():
 @pytest.mark.parametrize("network", ["fc", "convle"])
 def test_networks_of_one_seed_begin_alike_and_see_the_same_batches(run, network):
     config = replace(SMALL, network=network, width=1 / 16)
-    given = prepare(config, run)
+    prepared = prepare(config, run)
     before = torch.get_rng_state()
     with isolated_randomness(run):
-        first, second = (Trainer(config, given, scheme, 3, run) for scheme in ("shared", "flipout"))
-        other = Trainer(config, given, "flipout", 4, run)
+        first, second = (Trainer(config, prepared, scheme, 3, run) for scheme in ("shared", "flipout"))
+        other = Trainer(config, prepared, "flipout", 4, run)
         starts = [[p.clone() for p in trainer.model.parameters()] for trainer in (first, second, other)]
         first.train(2)
         second.train(2)
@@ -127,14 +127,14 @@ def test_networks_of_one_seed_begin_alike_and_see_the_same_batches(run, network)
 
 
 def test_the_terms_add_up_to_the_loss(run):
-    given = prepare(SMALL, run)
+    prepared = prepare(SMALL, run)
     with isolated_randomness(run):
-        trainer = Trainer(SMALL, given, "flipout", 0, run)
+        trainer = Trainer(SMALL, prepared, "flipout", 0, run)
         with flipout.hold(trainer.model, seed=5):
-            loss = trainer.elbo(given.x[:50], given.y[:50]).loss
-            terms = trainer.terms(given.x[:50], given.y[:50])
+            loss = trainer.elbo(prepared.x[:50], prepared.y[:50]).loss
+            terms = trainer.terms(prepared.x[:50], prepared.y[:50])
         torch.testing.assert_close(terms.sum(), loss)
-        divergence = 0.1 * flipout.bayes.kl(trainer.model) / len(given.x)
+        divergence = 0.1 * flipout.bayes.kl(trainer.model) / len(prepared.x)
         torch.testing.assert_close(terms[1], divergence)
         assert trainer.train(4).shape == (4, 2)
         assert trainer.model.training
@@ -142,9 +142,9 @@ def test_the_terms_add_up_to_the_loss(run):
 
 
 def uncaptured(step):
-    made = flipout.Captured(step)
-    made._can_capture = False
-    return made
+    captured = flipout.Captured(step)
+    captured._can_capture = False
+    return captured
 
 
 @pytest.mark.gpu
@@ -177,10 +177,16 @@ def test_convle_is_the_papers():
 def test_the_paper_preset_is_the_papers_setting(name):
     config = EXPERIMENTS[name].config("paper")
     assert isinstance(config, LargeBatchConfig)
-    own = config.training
-    assert (own.batch, own.learning_rate, own.kl_weight, own.prior) == (8192, 3e-3, 0.1, 1.0)
-    assert (own.data, own.embedded, own.hidden, own.width, config.seeds) == ("mnist", False, (512, 512), 1.0, 5)
-    assert ("local_reparam" in config.schemes) == (own.network == "fc")
+    training = config.training
+    assert (training.batch, training.learning_rate, training.kl_weight, training.prior) == (8192, 3e-3, 0.1, 1.0)
+    assert (training.data, training.embedded, training.hidden, training.width, config.seeds) == (
+        "mnist",
+        False,
+        (512, 512),
+        1.0,
+        5,
+    )
+    assert ("local_reparam" in config.schemes) == (training.network == "fc")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,9 @@ def test_checks_lead_to_their_figures_and_back(tmp_path):
 def test_a_result_that_does_not_say_leads_to_the_figures_of_the_run(page):
     parsed = Parsed(page)
     (note,) = [note for note in parsed.all("p") if "Figures of this run" in note["text"]]
-    assert [link["href"][1:] for link in parsed.all("a", inside=note)] == [one["id"] for one in parsed.all("figure")]
+    assert [link["href"][1:] for link in parsed.all("a", inside=note)] == [
+        figure["id"] for figure in parsed.all("figure")
+    ]
     assert not [cell for cell in parsed.all("th") if cell["text"] == "figure"]
     assert not parsed.all("details", inside=parsed.all("figure")[0])
 
@@ -101,9 +103,11 @@ def test_what_is_said_of_many_layers_folds(tmp_path):
 
 def test_a_broken_claim_is_not_folded_away(tmp_path):
     theory = [replace(check, kind="must_hold") for check in LAYERS]
-    for checks, is_open in ((theory, True), ([one for one in theory if one.holds], False)):
+    for checks, is_open in ((theory, True), ([check for check in theory if check.holds], False)):
         write_page([finished(tmp_path / str(is_open), checks=checks)], tmp_path / "report.html")
-        (family,) = [one for one in Parsed(tmp_path / "report.html").all("details") if one.get("class") == "family"]
+        (family,) = [
+            details for details in Parsed(tmp_path / "report.html").all("details") if details.get("class") == "family"
+        ]
         assert ("open" in family) == is_open
 
 

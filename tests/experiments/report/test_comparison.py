@@ -102,10 +102,10 @@ def test_commits_of_all_sessions_are_told_apart(tmp_path):
 
 
 def test_only_different_runs_of_one_experiment_are_compared(tmp_path):
-    one, other, theorem = (
+    first, second, theorem = (
         finished(tmp_path / name, experiment) for name, experiment in (("a", "x"), ("b", "y"), ("c", "z"))
     )
-    write_page([one, other, theorem, one], tmp_path / "report.html")
+    write_page([first, second, theorem, first], tmp_path / "report.html")
     assert compared(tmp_path / "report.html")[1] == []
     assert "Side by side" not in Parsed(tmp_path / "report.html").all("nav")[0]["text"]
 

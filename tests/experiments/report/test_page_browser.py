@@ -137,7 +137,9 @@ def test_all_text_that_is_drawn_meets_wcag_aa(crowded, scheme):
     )
     assert len(pairs) > 8
     for colours, element in pairs:
-        ink, ground = ("#" + "".join(f"{int(c):02x}" for c in re.findall(r"\d+", one)) for one in colours.split("|"))
+        ink, ground = (
+            "#" + "".join(f"{int(c):02x}" for c in re.findall(r"\d+", colour)) for colour in colours.split("|")
+        )
         assert contrast(ink, ground) >= 4.5, (colours, element)
 
 

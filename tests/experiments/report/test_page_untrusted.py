@@ -31,15 +31,17 @@ SAID = ("id", "href", "aria-labelledby", "aria-label", "alt", "data-label", "val
 def shape(written: Path) -> set[tuple[str, frozenset[tuple[str, str | None]]]]:
     """Return the kinds of elements in a page: tags and attributes, with values that no file decides."""
     parsed = Parsed(written)
-    links = [one["href"] for one in parsed.elements if "href" in one]
+    links = [element["href"] for element in parsed.elements if "href" in element]
     assert all(address.startswith("#") or address == "data:," for address in links)
-    own = ("tag", "text", "inside")
+    reader_fields = ("tag", "text", "inside")
     return {
         (
-            one["tag"],
-            frozenset((name, None if name in SAID else value) for name, value in one.items() if name not in own),
+            element["tag"],
+            frozenset(
+                (name, None if name in SAID else value) for name, value in element.items() if name not in reader_fields
+            ),
         )
-        for one in parsed.elements
+        for element in parsed.elements
     }
 
 
@@ -199,7 +201,7 @@ def test_a_figure_is_a_file_of_the_run_and_nothing_but_an_image(clean, tmp_path)
     write_page(clean, tmp_path / "report.html")
     parsed = Parsed(tmp_path / "report.html")
     assert not parsed.all("script", "svg")
-    assert all(re.fullmatch(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]*", one["src"]) for one in parsed.all("img"))
+    assert all(re.fullmatch(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]*", image["src"]) for image in parsed.all("img"))
     (tmp_path / "secret.svg").write_text("secret")
     image.unlink()
     image.symlink_to(tmp_path / "secret.svg")
@@ -241,6 +243,6 @@ def test_markup_is_made_of_constant_templates_alone(source):
                 assert isinstance(template, ast.Constant)
                 tags = re.findall(r"<[^>]*>", str(template.value))
                 bare = [tag for tag in tags if "{" in re.sub(r'="[^"]*"', "", tag)]
-                assert all(re.fullmatch(r"<(details|tr)[^{}]*\{(open|attributes)\}>", one) for one in bare), bare
+                assert all(re.fullmatch(r"<(details|tr)[^{}]*\{(open|attributes)\}>", tag) for tag in bare), bare
             if node.func.id == Html.__name__:
                 assert source.stem in ("markup", "page")

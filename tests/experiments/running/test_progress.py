@@ -38,14 +38,14 @@ def terminal(monkeypatch) -> None:
 @pytest.fixture
 def clock(monkeypatch):
     """Each reading of this clock takes a second, unless another time is set."""
-    made = SimpleNamespace(now=0.0, tick=1.0)
+    clock = SimpleNamespace(now=0.0, tick=1.0)
 
     def monotonic() -> float:
-        made.now += made.tick
-        return made.now
+        clock.now += clock.tick
+        return clock.now
 
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=monotonic))
-    return made
+    return clock
 
 
 def test_elsewhere_a_plain_line_now_and_then(clock):

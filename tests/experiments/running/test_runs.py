@@ -85,11 +85,11 @@ def test_killed_at_every_change_of_a_file(tmp_path, torn):
     assert (swept.returncode, swept.stderr) == (0, "")
     told = json.loads(swept.stdout)
     assert len(told) > 35
-    assert {one["pieces"] for one in told} == {0, 1, 2, 3}  # the deaths lie before, between and after the pieces
-    for one in told:
-        assert one["statuses"] == [DEAD] * (len(one["statuses"]) - 1) + [0]
-        assert 1 <= one["sessions"] <= len(one["statuses"])
-        assert one["differs"] == []
+    assert {trial["pieces"] for trial in told} == {0, 1, 2, 3}  # the deaths lie before, between and after the pieces
+    for trial in told:
+        assert trial["statuses"] == [DEAD] * (len(trial["statuses"]) - 1) + [0]
+        assert 1 <= trial["sessions"] <= len(trial["statuses"])
+        assert trial["differs"] == []
 
 
 def test_a_real_run_killed_watched_interrupted_and_finished(tmp_path, capsys):
@@ -199,52 +199,52 @@ def test_a_run_that_came_and_went_meanwhile_is_left_alone(tmp_path, monkeypatch)
 
 def test_randomness_is_of_the_seed_and_the_name(tmp_path):
     settings = {"seed": 3, "device": "cpu"}
-    with open_run(tmp_path, settings, resume=False, progress=Progress()) as one:
-        draws = [one.generator(name).initial_seed() for name in ("a", "b", "a")]
+    with open_run(tmp_path, settings, resume=False, progress=Progress()) as run:
+        draws = [run.generator(name).initial_seed() for name in ("a", "b", "a")]
         assert draws[0] == draws[2] != draws[1]
-        one.seed = 4
-        assert one.generator("a").initial_seed() != draws[0]
+        run.seed = 4
+        assert run.generator("a").initial_seed() != draws[0]
         with pytest.raises(RunError, match="Metrics belong to a piece of work"):
-            one.log(1, loss=1.0)
+            run.log(1, loss=1.0)
 
 
 def test_what_is_kept_is_of_its_moment_and_written_by_the_end(tmp_path, monkeypatch):
     how: dict[str, Any] = {"settings": {"seed": 0, "device": "cpu"}, "progress": Progress()}
     go, write = threading.Event(), Run._save
 
-    def slow(*given: Any) -> None:
+    def slow(*arguments: Any) -> None:
         assert go.wait(60)
-        write(*given)
+        write(*arguments)
 
     monkeypatch.setattr(Run, "_save", slow)
     weights = torch.ones(3)
-    with open_run(tmp_path, resume=False, **how) as one:
-        one.checkpoint("some", {"weights": weights}, ["epoch 1"])
+    with open_run(tmp_path, resume=False, **how) as run:
+        run.checkpoint("some", {"weights": weights}, ["epoch 1"])
         weights.zero_()  # the next epoch, while that is being written
         assert not list(tmp_path.glob("pieces/*"))
         go.set()
     assert [path.name for path in tmp_path.glob("pieces/*")] == ["some.unfinished.safetensors"]
-    with open_run(tmp_path, resume=True, **how) as one:
-        kept = one.last_checkpoint("some")
+    with open_run(tmp_path, resume=True, **how) as run:
+        kept = run.last_checkpoint("some")
         assert kept is not None
         assert kept[0]["weights"].tolist() == [1, 1, 1]
         assert kept[1] == ["epoch 1"]
-        one.checkpoint("some", {"weights": weights}, ["epoch 2"])
-        one.drop_checkpoint("some")
+        run.checkpoint("some", {"weights": weights}, ["epoch 2"])
+        run.drop_checkpoint("some")
     assert not list(tmp_path.glob("pieces/*"))
 
 
 def test_what_cannot_be_kept_is_not_passed_over(tmp_path, monkeypatch):
-    def full(*given: Any) -> None:
+    def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Run, "_save", full)
     settings = {"seed": 0, "device": "cpu"}
     with (
         pytest.raises(OSError, match="No space left"),
-        open_run(tmp_path, settings, resume=False, progress=Progress()) as one,
+        open_run(tmp_path, settings, resume=False, progress=Progress()) as run,
     ):
-        one.checkpoint("some", {"weights": torch.ones(3)}, [])
+        run.checkpoint("some", {"weights": torch.ones(3)}, [])
 
 
 def test_files_are_utf8_whatever_the_locale(tmp_path):
@@ -338,14 +338,14 @@ def test_each_session_says_its_commit(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setenv("FLIPOUT_COMMIT", commit)
         with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
             run.piece(commit, lambda: 1)
-    assert [one["commit"] for one in sessions(tmp_path)] == ["abc", "def"]
+    assert [session["commit"] for session in sessions(tmp_path)] == ["abc", "def"]
     path = tmp_path / "environment.json"
     held = json.loads(path.read_text())
     del held["sessions"][0]["commit"], held["sessions"][1]["commit"]  # as runs of an early version have it
     path.write_text(json.dumps({**held, "commit": "old"}))
     with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=True, progress=Progress()) as run:
         run.piece("last", lambda: 1)
-    assert [one["commit"] for one in sessions(tmp_path)] == ["old", "old", "def"]
+    assert [session["commit"] for session in sessions(tmp_path)] == ["old", "old", "def"]
 
 
 def test_a_session_that_failed_before_it_made_anything_leaves_the_run_as_it_was(tmp_path: Path) -> None:
@@ -354,11 +354,11 @@ def test_a_session_that_failed_before_it_made_anything_leaves_the_run_as_it_was(
     def files() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
-    def extended(made: str | None) -> None:
+    def extended(piece: str | None) -> None:
         how: Any = {"resume": True, "progress": Progress(), "choices": ["rows"]}
         with open_run(tmp_path, {**settings, "rows": ["b"]}, **how) as run:
-            if made is not None:
-                run.piece(made, lambda: 1)
+            if piece is not None:
+                run.piece(piece, lambda: 1)
             raise DataError("no data")
 
     with open_run(tmp_path, settings, resume=False, progress=Progress()) as run:

@@ -19,21 +19,21 @@ def test_shifts_are_what_they_are_called():
     assert torch.equal(inverted(inverted(PICTURES)), PICTURES)
     assert torch.equal(shuffled(shuffled(PICTURES)), PICTURES)
     assert torch.equal(shuffled(PICTURES)[:, :, :14, :14], PICTURES[:, :, 14:, 14:])
-    made = silhouettes(PICTURES)
-    assert torch.equal(made, made.flip(3))
-    assert (made >= PICTURES).all()
+    mirrored = silhouettes(PICTURES)
+    assert torch.equal(mirrored, mirrored.flip(3))
+    assert (mirrored >= PICTURES).all()
 
 
 @pytest.mark.parametrize("name", SHIFTS)
 @pytest.mark.parametrize("size", [8, 28])
 def test_shifts_keep_shape_range_and_the_pictures_themselves(name, size):
     x = PICTURES[:, :, :size, :size].clone()
-    made = SHIFTS[name](x)
-    assert made.shape == x.shape
-    assert made.min() >= 0
-    assert made.max() <= 255.01
+    shifted = SHIFTS[name](x)
+    assert shifted.shape == x.shape
+    assert shifted.min() >= 0
+    assert shifted.max() <= 255.01
     assert torch.equal(x, PICTURES[:, :, :size, :size])
-    assert not torch.equal(made, x)
+    assert not torch.equal(shifted, x)
 
 
 def test_the_error_of_an_auroc_is_its_spread():
@@ -42,8 +42,8 @@ def test_the_error_of_an_auroc_is_its_spread():
         claims.auroc(torch.randn(80, generator=generator), torch.randn(60, generator=generator) + 1)
         for _ in range(1500)
     ]
-    values = torch.tensor([one.value for one in found])
-    errors = torch.tensor([one.error for one in found])
+    values = torch.tensor([estimate.value for estimate in found])
+    errors = torch.tensor([estimate.error for estimate in found])
     assert abs(float(values.mean()) - 0.7602) < 0.005  # Φ(1 / √2)
     assert abs(float(errors.mean() / values.std()) - 1) < 0.06
     ties = claims.auroc(torch.zeros(5), torch.zeros(7))
@@ -52,11 +52,11 @@ def test_the_error_of_an_auroc_is_its_spread():
 
 def test_halves_that_differ_are_told_apart():
     generator = torch.Generator().manual_seed(2)
-    one, same = ({key: torch.randn(500, generator=generator) for key in claims.MEASURES} for _ in range(2))
-    assert claims.control(one, same).holds
+    inside, same = ({key: torch.randn(500, generator=generator) for key in claims.MEASURES} for _ in range(2))
+    assert claims.control(inside, same).holds
     far = {**same, "epistemic": same["epistemic"] + 1}
-    assert not claims.control(one, far).holds
-    checks = claims.separated(one, {"far": far})
+    assert not claims.control(inside, far).holds
+    checks = claims.separated(inside, {"far": far})
     assert [check.holds for check in checks] == [False, True]
 
 

@@ -16,7 +16,7 @@ def returns_figure(curves: Sequence[Returns], bar: float) -> Any:
     axes = figure.subplots()
     axes.axhline(bar, color="#7a7a7a", lw=1, ls=":", label=f"{bar:g}")
     end = curves[0].iterations[-1]
-    for i, (method, colour) in enumerate(by_method(list(dict.fromkeys(one.method for one in curves))).items()):
+    for i, (method, colour) in enumerate(by_method(list(dict.fromkeys(curve.method for curve in curves))).items()):
         policies = of_method(curves, method)
         band(axes, policies, "mean", colour, "-", method)
         places = [end * (1.03 + 0.02 * i)] * len(policies)

@@ -118,10 +118,10 @@ def _train(config: RlConfig, method: str, seed: int, run: Run) -> dict[str, Any]
     curve = Returns(
         method=method,
         seed=seed,
-        iterations=[one.generation + 1 for one in history],
-        mean=[one.fitness_mean for one in history],
+        iterations=[record.generation + 1 for record in history],
+        mean=[record.fitness_mean for record in history],
         final=final,
-        seconds=sum(one.seconds for one in history),
+        seconds=sum(record.seconds for record in history),
     )
     return asdict(curve)
 

@@ -51,9 +51,12 @@ def same_fitness(differences: Mapping[str, float]) -> Check:
 
 def reported(times: Mapping[str, Times], device_price: float, core_price: float) -> list[Check]:
     """What the paper says of its times, at the size that speaks most against it."""
-    replaced = min((one.replaced for one in times.values()), key=lambda ratio: ratio[0])
+    replaced = min((network_times.replaced for network_times in times.values()), key=lambda ratio: ratio[0])
     value, low, high = (bound * core_price / device_price for bound in replaced)
-    slower = min((_ratio(one.ideal, one.flip) for one in times.values()), key=lambda ratio: ratio[0])
+    slower = min(
+        (_ratio(network_times.ideal, network_times.flip) for network_times in times.values()),
+        key=lambda ratio: ratio[0],
+    )
     priced = f"At the stated prices the device is at least {FACTOR:g} times cheaper, at every size (the least)"
     checks = [
         _at_least(
@@ -75,7 +78,7 @@ def reported(times: Mapping[str, Times], device_price: float, core_price: float)
         ),
     ]
     for network in ("FC", "ConvLe"):
-        sizes = [one for name, one in times.items() if name.startswith(network)]
+        sizes = [network_times for name, network_times in times.items() if name.startswith(network)]
         if len(sizes) > 1:
             core, flip = (_ratio(getattr(sizes[-1], form), getattr(sizes[0], form)) for form in ("core", "flip"))
             ratio = core[0] / flip[0], core[1] / flip[2], core[2] / flip[1]
@@ -90,28 +93,28 @@ def reported(times: Mapping[str, Times], device_price: float, core_price: float)
 def numbers(times: Mapping[str, Times], prices: tuple[float, float]) -> tuple[dict[str, Number], dict[str, Number]]:
     measured: dict[str, Number] = {}
     paper: dict[str, Number] = {}
-    for name, one in times.items():
-        flip = median(one.flip)
+    for name, seconds in times.items():
+        flip = median(seconds.flip)
         device, cores = f"{name}: FlipES, seconds", f"{name}: {CORES} cores, seconds"
-        measured[device], measured[cores] = flip, median(one.core) / CORES
+        measured[device], measured[cores] = flip, median(seconds.core) / CORES
         if name in PAPER:
             paper[device], paper[cores] = PAPER[name]
-        measured[f"{name}: IdealES on the same device, seconds"] = median(one.ideal)
-        if one.ray is not None:
-            measured[f"{name}: {CORES} cores as RayFleet's workers here, seconds"] = median(one.ray) / CORES
+        measured[f"{name}: IdealES on the same device, seconds"] = median(seconds.ideal)
+        if seconds.ray is not None:
+            measured[f"{name}: {CORES} cores as RayFleet's workers here, seconds"] = median(seconds.ray) / CORES
         replaced, dearer = f"{name}: cores that the device replaces", f"{name}: FlipES / backprop: time of an update"
-        measured[replaced] = one.replaced[0]
+        measured[replaced] = seconds.replaced[0]
         if name in PAPER:
             gpu_seconds, core_seconds = PAPER[name]
             paper[replaced] = round(CORES * core_seconds / gpu_seconds)
-        measured[f"{name}: times cheaper than cores"] = one.replaced[0] * prices[1] / prices[0]
-        measured[dearer] = flip / median(one.backprop)
+        measured[f"{name}: times cheaper than cores"] = seconds.replaced[0] * prices[1] / prices[0]
+        measured[dearer] = flip / median(seconds.backprop)
         paper[dearer] = PRICE
     return measured, paper
 
 
 def _ratio(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    return geometric([one / other for one, other in zip(above, below, strict=True)])
+    return geometric([above_time / below_time for above_time, below_time in zip(above, below, strict=True)])
 
 
 def _at_least(

@@ -15,13 +15,13 @@ def times_figure(times: Mapping[str, Times]):
     for axes, kind, label in zip(
         figure.subplots(1, 2), ("FC", "ConvLe"), ("hidden units", "scale of ConvLe"), strict=True
     ):
-        measured = {float(name.split()[1]): one for name, one in times.items() if name.startswith(kind)}
+        measured = {float(name.split()[1]): seconds for name, seconds in times.items() if name.startswith(kind)}
         quoted = {float(name.split()[1]): pair for name, pair in PAPER.items() if name.startswith(kind)}
         lines = {
-            "FlipES": (COLOURS["flipout"], [median(one.flip) for one in measured.values()]),
-            "IdealES, same device": (COLOURS["independent"], [median(one.ideal) for one in measured.values()]),
-            f"{CORES} cores": (COLOURS["shared"], [median(one.core) / CORES for one in measured.values()]),
-            "backprop, one update": ("black", [median(one.backprop) for one in measured.values()]),
+            "FlipES": (COLOURS["flipout"], [median(seconds.flip) for seconds in measured.values()]),
+            "IdealES, same device": (COLOURS["independent"], [median(seconds.ideal) for seconds in measured.values()]),
+            f"{CORES} cores": (COLOURS["shared"], [median(seconds.core) / CORES for seconds in measured.values()]),
+            "backprop, one update": ("black", [median(seconds.backprop) for seconds in measured.values()]),
         }
         for name, (colour, values) in lines.items():
             axes.plot(list(measured), values, "o-", ms=3.5, color=colour, label=name)

@@ -150,5 +150,5 @@ def on_ray(config: ScalingConfig, run: Run) -> dict[str, list[float]]:
                 strategy = _strategy(training, "IdealES", samples, host, group=samples, fleet=fleet)
                 strategy.step()
                 taken = [_timed(strategy.step) for _ in range(config.rounds)]
-            seconds[name] = [one * config.ray_workers * SAMPLES / samples for one in taken]
+            seconds[name] = [wall * config.ray_workers * SAMPLES / samples for wall in taken]
     return seconds

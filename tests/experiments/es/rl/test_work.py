@@ -26,8 +26,8 @@ def returns(method: str, *finals: float) -> list[Returns]:
 
 def test_solved_is_solved_by_every_seed():
     curves = [*returns("FlipES", 480, 500, 490), *returns("IdealES", 480, 470, 500)]
-    own, ideal = (es_returns.learned(curves, method, 475) for method in ("FlipES", "IdealES"))
-    assert (own.kind, own.holds, own.value) == (REPORTED, True, 480)
+    flip, ideal = (es_returns.learned(curves, method, 475) for method in ("FlipES", "IdealES"))
+    assert (flip.kind, flip.holds, flip.value) == (REPORTED, True, 480)
     assert (ideal.holds, ideal.value) == (False, 470)
 
 
@@ -38,13 +38,13 @@ def test_no_loss_is_within_the_spread_of_the_seeds():
 
 
 def test_the_seed_decides_everything(tmp_path):
-    config, made = replace(SMOKE, generations=2, population=20, draws=10), []
+    config, results = replace(SMOKE, generations=2, population=20, draws=10), []
     for name in ("one", "same"):
         with open_run(tmp_path / name, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as run:
             run._piece = "here"
             trained = _train(config, "FlipES", 1, run)
-            made.append(({**trained, "seconds": 0}, _drawn(config, "IdealES", run)))
-    assert made[0] == made[1]
+            results.append(({**trained, "seconds": 0}, _drawn(config, "IdealES", run)))
+    assert results[0] == results[1]
 
 
 def test_bad_settings():
