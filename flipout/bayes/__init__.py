@@ -6,7 +6,8 @@ from ._elbo import ELBO
 from ._evaluation import Reliability, Scores, evaluate, reliability
 from ._guard import Guard, Skipped
 from ._kl import kl, kl_terms
-from ._predict import Prediction, predict
+from ._predict import predict
+from ._prediction import Prediction
 from ._pruning import Pruned, PruningCurve, prune, pruning_curve, signal_to_noise
 from ._selection import Selective, ood_auroc, selective
 from ._terms import Terms, warm_up

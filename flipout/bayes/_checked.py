@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InvalidInput
-from ._predict import Prediction
+from ._prediction import Prediction
 
 Array = NDArray[np.float64]
 _AS_TENSOR = "torch.as_tensor(…)"
