@@ -11,6 +11,7 @@ from .errors import LeftPlain
 from .nn.base import Perturbed
 from .nn.companions import companion_names
 from .nn.kinds import class_path
+from .nn.scaled import Scaled
 
 _SHOWN = 6  # types, and paths of each, that the warning names
 
@@ -55,6 +56,8 @@ def left_plain(model: nn.Module) -> dict[str, list[str]]:
         owner = model.get_submodule(path.partition("parametrizations")[0].rstrip("."))
         if id(parameter) in noisy or id(parameter) in beside or not is_weight(parameter):
             continue
+        if isinstance(owner, Scaled):
+            continue  # its scales have the noise, and its weight is plain on purpose
         if not isinstance(owner, nn.Embedding | nn.EmbeddingBag) and not _is_table(type(owner).__name__, local):
             left.setdefault(class_path(type(owner)), []).append(name)
     return left

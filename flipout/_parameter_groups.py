@@ -8,12 +8,14 @@ from .errors import InvalidArgument
 from .nn.companions import companion_names
 from .nn.layers import own_parameter
 from .nn.models import perturbed_layers
+from .nn.scaled import SCALES
 
 
 def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
-    """Return the model's Parameters in two groups, so that weight decay spares learned spreads and priors.
+    """Return the model's Parameters in two groups, so that weight decay spares learned spreads, priors and scales.
 
-    A spread is softplus(ρ). Decay pulls ρ to 0, and so the standard deviation to 0.69, whatever the data say.
+    A spread is softplus(ρ). Decay pulls ρ to 0, and so the standard deviation to 0.69, whatever the data say. The
+    scales of `flipout.bayes.rank_one` belong near 1, not near 0.
 
     Args:
         model: A model with perturbed layers.
@@ -32,13 +34,14 @@ def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str,
     """
     if not isinstance(weight_decay, (int, float)) or isinstance(weight_decay, bool) or not 0 <= weight_decay < 1e308:
         raise InvalidArgument(f"parameter_groups(weight_decay={weight_decay!r}): expected a finite number ≥ 0.")
-    companions = {
+    scales = {id(parameter) for name, parameter in model.named_parameters() if name.rpartition(".")[2] in SCALES}
+    spared_ids = scales | {
         id(own_parameter(layer, companion))
         for layer in perturbed_layers(model).values()
         for name in layer.flipout.learned
         for companion in companion_names(layer, name)
     }
-    decayed = [parameter for parameter in model.parameters() if id(parameter) not in companions]
-    spared = [parameter for parameter in model.parameters() if id(parameter) in companions]
+    decayed = [parameter for parameter in model.parameters() if id(parameter) not in spared_ids]
+    spared = [parameter for parameter in model.parameters() if id(parameter) in spared_ids]
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]

@@ -9,6 +9,7 @@ from ._kl import kl, kl_terms
 from ._predict import predict
 from ._prediction import Prediction
 from ._pruning import Pruned, PruningCurve, prune, pruning_curve, signal_to_noise
+from ._rank_one import absorb_scales, rank_one
 from ._selection import Selective, ood_auroc, selective
 from ._terms import Terms, warm_up
 from .priors import Laplace, LogUniform, Normal, ScaleMixture
@@ -31,6 +32,7 @@ __all__ = [
     "Selective",
     "Skipped",
     "Terms",
+    "absorb_scales",
     "evaluate",
     "kl",
     "kl_terms",
@@ -39,6 +41,7 @@ __all__ = [
     "predict",
     "prune",
     "pruning_curve",
+    "rank_one",
     "reliability",
     "selective",
     "signal_to_noise",

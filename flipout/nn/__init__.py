@@ -12,6 +12,16 @@ from .norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, R
 from .parameters import Perturbations
 from .recurrent import GRU, LSTM, RNN
 from .recurrent_cells import GRUCell, LSTMCell, RNNCell
+from .scaled import (
+    RankOneConv1d,
+    RankOneConv2d,
+    RankOneConv3d,
+    RankOneLinear,
+    ScaledConv1d,
+    ScaledConv2d,
+    ScaledConv3d,
+    ScaledLinear,
+)
 
 LAYERS: tuple[type[Perturbed], ...] = (
     Linear,
@@ -36,6 +46,10 @@ LAYERS: tuple[type[Perturbed], ...] = (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
+    RankOneLinear,
+    RankOneConv1d,
+    RankOneConv2d,
+    RankOneConv3d,
 )
 
 __all__ = [
@@ -64,6 +78,14 @@ __all__ = [
     "Perturbed",
     "RMSNorm",
     "RNNCell",
+    "RankOneConv1d",
+    "RankOneConv2d",
+    "RankOneConv3d",
+    "RankOneLinear",
+    "ScaledConv1d",
+    "ScaledConv2d",
+    "ScaledConv3d",
+    "ScaledLinear",
     "compute_dtype",
     "is_noisy",
     "perturbations",

@@ -14,22 +14,36 @@ from .layers import label_of
 from .remembered_call import call_as_remembered, remember_call
 
 
+def with_batch(layer: Perturbed, input: Tensor) -> tuple[Tensor, bool]:
+    """Return the input of a convolution with a batch dimension, and whether it came with one."""
+    plain: Any = layer
+    spatial = len(plain.kernel_size)
+    if not isinstance(input, Tensor):
+        raise not_a_tensor(layer, input)
+    if input.dim() not in (spatial + 1, spatial + 2) or input.shape[-spatial - 1] != plain.in_channels:
+        raise InvalidInput(
+            f"{label_of(layer)}: input of shape {tuple(input.shape)}; expected (N, {plain.in_channels}, …) with "
+            f"{spatial} spatial dimension(s), or the same without N."
+        )
+    has_batch = input.dim() == spatial + 2
+    return input if has_batch else input.unsqueeze(0), has_batch
+
+
+def padded(layer: Perturbed, x: Tensor) -> tuple[Conv, Tensor]:
+    """Return the op of a convolution that is not transposed, and its input, padded where the op cannot pad itself."""
+    plain: Any = layer
+    padding = plain.padding
+    pads: list[int] = plain._reversed_padding_repeated_twice
+    if plain.padding_mode != "zeros" or (padding == "same" and pads[::2] != pads[1::2]):
+        x = F.pad(x, pads, "constant" if plain.padding_mode == "zeros" else plain.padding_mode)
+        padding = (0,) * len(plain.kernel_size)
+    elif isinstance(padding, str):
+        padding = tuple(pads[::2][::-1])
+    return Conv(plain.in_channels, plain.out_channels, plain.stride, padding, plain.dilation, plain.groups), x
+
+
 class _Convolution(Perturbed, default=("weight",), optional=("bias",), fixed_layout="(N, C, …)"):
     """All positions of an example see the kernel of that example."""
-
-    def _prepare(self, input: Tensor) -> tuple[Tensor, bool]:
-        """Return the input with a batch dimension, and whether it came with one."""
-        layer: Any = self
-        spatial = len(layer.kernel_size)
-        if not isinstance(input, Tensor):
-            raise not_a_tensor(self, input)
-        if input.dim() not in (spatial + 1, spatial + 2) or input.shape[-spatial - 1] != layer.in_channels:
-            raise InvalidInput(
-                f"{label_of(self)}: input of shape {tuple(input.shape)}; expected (N, {layer.in_channels}, …) with "
-                f"{spatial} spatial dimension(s), or the same without N."
-            )
-        has_batch = input.dim() == spatial + 2
-        return input if has_batch else input.unsqueeze(0), has_batch
 
     def _convolve(self, op: Conv, x: Tensor, has_batch: bool) -> Tensor:
         layer: Any = self
@@ -43,21 +57,13 @@ class _Convolution(Perturbed, default=("weight",), optional=("bias",), fixed_lay
 
 class _Conv(_Convolution, remembered_options=("stride", "padding", "dilation", "groups", "padding_mode")):
     def forward(self, input: Tensor) -> Tensor:
-        layer: Any = self
         y = call_as_remembered(self, input)
         if y is not None:
             return y
         if not is_noisy(self):
             return super().forward(input)
-        x, has_batch = self._prepare(input)
-        padding = layer.padding
-        pads: list[int] = layer._reversed_padding_repeated_twice
-        if layer.padding_mode != "zeros" or (padding == "same" and pads[::2] != pads[1::2]):
-            x = F.pad(x, pads, "constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-            padding = (0,) * len(layer.kernel_size)
-        elif isinstance(padding, str):
-            padding = tuple(pads[::2][::-1])
-        op = Conv(layer.in_channels, layer.out_channels, layer.stride, padding, layer.dilation, layer.groups)
+        x, has_batch = with_batch(self, input)
+        op, x = padded(self, x)
         return self._convolve(op, x, has_batch)
 
 
@@ -66,7 +72,7 @@ class _ConvTranspose(_Convolution):
         layer: Any = self
         if not is_noisy(self):
             return super().forward(input, output_size)  # pyright: ignore[reportCallIssue]
-        x, has_batch = self._prepare(input)
+        x, has_batch = with_batch(self, input)
         spatial = len(layer.kernel_size)
         output_padding = layer._output_padding(
             input, output_size, layer.stride, layer.padding, layer.kernel_size, spatial, layer.dilation
