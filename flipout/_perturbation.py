@@ -15,7 +15,7 @@ from .distributions.scaled import ScaledNoise, sample
 from .draws.at_once import AtOnce
 from .draws.bits import is_transformed
 from .draws.draw import Draw
-from .draws.noise import NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
+from .draws.noise import COEFFICIENTS, NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
 from .draws.signs import sign_at, signs
 from .errors import AsymmetricDistribution
 
@@ -101,6 +101,7 @@ class Perturbation:
     base: int = 0
     bases: int = 1
     drawn: AtOnce | None = None  # holds the signs of this draw
+    factors_learned: Tensor | None = None  # directions of a learned covariance, (rank, *shape)
 
     @property
     def spread(self) -> Tensor:
@@ -220,6 +221,19 @@ class Perturbation:
         """Return N(0, 1) noise of shape (examples, *shape) for the local reparameterisation."""
         start = self._starts(OUTPUT_NOISE, self.first, self.examples)
         return self.oriented(Stream(start, shape, self.dtype).normal(self.part.start if self.part else 0))
+
+    @property
+    def factors_of_mean(self) -> Tensor | None:
+        """The directions of a learned covariance, (rank, *shape of the mean)."""
+        learned = self.factors_learned
+        return None if learned is None else self._rows_of(learned, 1).to(self.dtype)
+
+    def coefficients(self, is_shared: bool) -> Tensor:
+        """Return the N(0, 1) coefficients of the directions, (examples, rank), or (1, rank) if all examples share."""
+        assert self.factors_learned is not None
+        first, count = (0, 1) if is_shared else (self.first, self.examples)
+        start = self._starts(COEFFICIENTS, first, count)
+        return self.oriented(Stream(start, self.factors_learned.shape[:1], self.dtype).normal())
 
     def for_examples(self, first: int, examples: int) -> Self:
         """Return this Parameter as other examples see it."""

@@ -11,10 +11,11 @@ from .._arguments import whole_number
 from .._perturbation import Perturbation
 from .._shards import Shard
 from ..distributions.prior import ClosedForm, Sampled
-from ..errors import NoPrior
+from ..errors import NoPrior, Unsupported
 from ..nn.contexts import hold
 from ..nn.held_weights import held_pass
 from ._posterior import CONVERT, Posterior, posteriors
+from .priors import Normal
 
 
 def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
@@ -74,7 +75,24 @@ def with_priors(model: nn.Module) -> list[Posterior]:
             f"{lacking[0]}{f' and {len(lacking) - 1} more' if lacking[1:] else ''}: a learned spread without a prior "
             f"has no KL. Name one when the model is converted: {CONVERT}."
         )
+    for posterior in found:
+        if posterior.factors is not None:
+            _check_factors(posterior)
     return found
+
+
+def _check_factors(posterior: Posterior) -> None:
+    """Refuse a learned covariance whose KL is not known here."""
+    if not isinstance(posterior.prior, Normal):
+        raise Unsupported(
+            f"{posterior.name}: {posterior.distribution} has a KL to a Normal prior only. Use "
+            "LowRankNormal(prior=flipout.bayes.Normal(0.0, 1.0)), or MeanField with this prior."
+        )
+    if posterior.shard is not None:
+        raise Unsupported(
+            f"{posterior.name}: the KL of {posterior.distribution} over shards is not known yet. Use MeanField, or "
+            "DistributedDataParallel."
+        )
 
 
 def shared_draw(model: nn.Module) -> AbstractContextManager[None]:
@@ -85,6 +103,7 @@ def shared_draw(model: nn.Module) -> AbstractContextManager[None]:
 
 def _term(posterior: Posterior, samples: int) -> Tensor:
     prior, mean, std = posterior.prior, posterior.mean, posterior.std
+    quiet, factors = posterior.quiet, posterior.factors
     if isinstance(prior, ClosedForm):
         of_weights = prior.kl(mean, std, posterior.prior_numbers)
     else:
@@ -93,8 +112,18 @@ def _term(posterior: Posterior, samples: int) -> Tensor:
         # The entropy of q is exact. Signs can turn one weight's ΔŴ only into ±ΔŴ.
         log_prior = (prior.log_prob(mean + delta, numbers) + prior.log_prob(mean - delta, numbers)) / 2
         of_weights = -log_prior.mean(0) - std.log() - (1 + math.log(2 * math.pi)) / 2
-    quiet = posterior.quiet
-    return (of_weights if quiet is None else torch.where(quiet, 0, of_weights)).sum()
+    total = (of_weights if quiet is None else torch.where(quiet, 0, of_weights)).sum()
+    if factors is None:
+        return total
+    return total + _of_factors(factors if quiet is None else torch.where(quiet, 0, factors), std, posterior)
+
+
+def _of_factors(factors: Tensor, std: Tensor, posterior: Posterior) -> Tensor:
+    """Return what directions U add to the KL to N(m, s²): (Σ U²/s² − log det(1 + Uᵀ diag(σ)⁻² U)) / 2."""
+    prior_std = posterior.prior_numbers["std"]
+    scaled = (factors / std).flatten(1)
+    covariance = scaled @ scaled.T + torch.eye(len(scaled), dtype=scaled.dtype, device=scaled.device)
+    return ((factors / prior_std).square().sum() - torch.logdet(covariance)) / 2
 
 
 def _summed_over_shards(terms: dict[Posterior, Tensor]) -> dict[str, Tensor]:

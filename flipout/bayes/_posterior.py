@@ -50,12 +50,25 @@ class Posterior:
 
     @property
     def std(self) -> Tensor:
-        """Return the standard deviation, of the mean's shape."""
+        """The standard deviation without the directions, of the mean's shape."""
         mean = self.mean
         learned = {
             s: self._part(value).to(mean.dtype) for s, value in learned_companions(self.layer, self.local).items()
         }
         return self.distribution.spread(mean, **learned).expand_as(mean)
+
+    @property
+    def factors(self) -> Tensor | None:
+        """The directions of a learned covariance, (rank, *shape), None if the weights are independent."""
+        learned = learned_companions(self.layer, self.local)
+        factors = self.distribution.factors(**learned)
+        return None if factors is None else factors.to(self.mean.dtype)
+
+    @property
+    def marginal_std(self) -> Tensor:
+        """The standard deviation of each weight, with its directions."""
+        std, factors = self.std, self.factors
+        return std if factors is None else (std.square() + factors.square().sum(0)).sqrt()
 
     @property
     def prior_numbers(self) -> dict[str, Tensor]:

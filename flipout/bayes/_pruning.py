@@ -162,7 +162,7 @@ def pruning_curve(
 
 
 def _ratio(posterior: Posterior) -> Tensor:
-    ratio, quiet = posterior.mean.abs() / posterior.std, posterior.quiet
+    ratio, quiet = posterior.mean.abs() / posterior.marginal_std, posterior.quiet
     return ratio if quiet is None else torch.where(quiet, torch.inf, ratio)
 
 

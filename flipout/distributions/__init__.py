@@ -3,6 +3,7 @@
 from .base import Distribution, LearnedDistribution
 from .dropconnect import DropConnect, Rademacher
 from .gaussian import Gaussian, MultiplicativeGaussian
+from .low_rank_normal import LowRankNormal
 from .mean_field import MeanField
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "DropConnect",
     "Gaussian",
     "LearnedDistribution",
+    "LowRankNormal",
     "MeanField",
     "MultiplicativeGaussian",
     "Rademacher",

@@ -73,6 +73,13 @@ class Distribution(ABC):
         """
         return None
 
+    def factors(self, **learned: Tensor) -> Tensor | None:
+        """Return directions (rank, *shape) that each example follows with N(0, 1) coefficients; None if there are none.
+
+        They come on top of the noise: ΔW_n = spread ∘ noise + Σ_j z_nj U_j.
+        """
+        return None
+
     def named(self, name: str) -> Self:
         """Return this distribution for one Parameter: fields given as `{glob: value}` are looked up by its name.
 

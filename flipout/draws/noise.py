@@ -27,7 +27,8 @@ from .bits import (
 )
 from .signs import unpack
 
-NOISE, OUTPUT_NOISE = 7, 6  # fields of stream names; the fields below are for signs, one for each dimension
+# Fields of stream names. The fields below are for signs, one for each dimension that has signs.
+NOISE, OUTPUT_NOISE, COEFFICIENTS = 7, 6, 5
 KINDS = 0xBB67AE8584CAA73B - 2**64  # separates the words of normal, uniform and sign noise
 FOLDS = 0x3C6EF372FE94F82B  # separates data-parallel ranks
 

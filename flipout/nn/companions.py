@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .._shards import Shard, held_here
-from ..distributions import LearnedDistribution
+from ..distributions import Distribution, LearnedDistribution
 from ..distributions.prior import PREFIX, Prior
 from .layers import parameter_of
 
@@ -39,6 +39,7 @@ def learn(layer: "Perturbed", name: str, values: dict[str, Tensor]) -> None:
     from .pending import mark_pending
 
     plan = layer.flipout
+    plan.has_factors |= type(plan.distributions[name]).factors is not Distribution.factors
     plan.prior_suffixes[name] = tuple(suffix for suffix in values if suffix.startswith(PREFIX))
     plan.learned[name] = tuple(suffix for suffix in values if suffix not in plan.prior_suffixes[name])
     owner, _, local = name.rpartition(".")

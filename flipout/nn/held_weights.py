@@ -81,7 +81,7 @@ def weights_of(layer: Perturbed, session: Pass, keys: Keys, example: int | None 
         count = 1 if example is not None else session.examples or 0
         if name in noise:
             p = noise.for_examples(name, session.offset + example, 1) if example is not None else noise[name]
-            weights[name] = layer.flipout.scheme.weights(p, sign_groups(layer, name))
+            weights[name] = noise.scheme.weights(p, sign_groups(layer, name))
         else:
             weights[name] = parameter.expand(count, *parameter.shape)
     return weights
@@ -105,5 +105,5 @@ def weighted_sums(model: nn.Module, coefficients: Tensor) -> Iterator[tuple[nn.P
                 scheme = layer.flipout.scheme
                 here, dtype = session.to(parameter.device), parameter.dtype
                 at_once = here.at_once(dtype, scheme.group, scheme.is_grouped)
-                p = Perturbations(layer, here, keys, dtype, scheme, at_once)[name]
-                yield parameter, scheme.weighted(p, sign_groups(layer, name), coefficients)
+                noise = Perturbations(layer, here, keys, dtype, scheme, at_once)
+                yield parameter, noise.scheme.weighted(noise[name], sign_groups(layer, name), coefficients)

@@ -16,6 +16,7 @@ from ..draws.passes import Pass
 from ..errors import Unsupported, WeightReused
 from ..ops.base import Op, Straight, is_tracked
 from ..schemes.base import BoundProduct, Scheme, add_by_example
+from ..schemes.factors import WithFactors
 from .companions import learned_companions
 from .declaration import sign_groups
 from .layers import label_of, parameter_of
@@ -40,7 +41,8 @@ class Perturbations:
         scheme: Scheme,
         at_once: AtOnce | None = None,
     ) -> None:
-        self.layer, self.session, self.keys, self.dtype, self.scheme = layer, session, keys, dtype, scheme
+        self.layer, self.session, self.keys, self.dtype = layer, session, keys, dtype
+        self.scheme = WithFactors(scheme) if layer.flipout.has_factors else scheme
         self.draw = session.draw
         self.at_once = at_once  # what was made in one call for the whole model
         self.distributions = layer.flipout.distributions
@@ -94,12 +96,15 @@ class Perturbations:
         elif quiet_row is None:
             source = distribution.source(**learned)
             if is_spread_fused(source, parameter.shape):
-                return Perturbation(parameter, None, distribution, *place, source=source)
+                factors = distribution.factors(**learned)
+                return Perturbation(parameter, None, distribution, *place, source=source, factors_learned=factors)
         spread = distribution.spread(parameter, **learned)
+        factors = distribution.factors(**learned)
         if quiet_row is not None:
-            is_quiet = torch.arange(parameter.shape[0], device=parameter.device) == quiet_row
-            spread = torch.where(is_quiet.unsqueeze(1), 0, spread)
-        p = Perturbation(parameter, spread, distribution, *place)
+            is_quiet = (torch.arange(parameter.shape[0], device=parameter.device) == quiet_row).unsqueeze(1)
+            spread = torch.where(is_quiet, 0, spread)
+            factors = None if factors is None else torch.where(is_quiet, 0, factors)
+        p = Perturbation(parameter, spread, distribution, *place, factors_learned=factors)
         if self.at_once is None:
             return p
         if noise is not None:

@@ -33,6 +33,7 @@ class Plan:
     is_rooted: bool = False  # the roots are other modules; a layer made by hand is its own root
     learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of learned companions
     prior_suffixes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → those of its prior's numbers
+    has_factors: bool = False  # a distribution has directions (`Distribution.factors`)
     is_checked: bool = False  # a root has checked the layer since a Parameter was replaced; compiled code guards this
     pending: dict[str, int] = field(default_factory=dict)  # companion from meta without numbers → its version
     quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed

@@ -125,4 +125,4 @@ def shared_weight(layer: Any, name: str, rows: int | None) -> Tensor:
     if rows is not None:
         session.count(rows, label_of(layer), is_certain=False)
     noise = Perturbations(layer, session.to(parameter.device), keys, parameter.dtype, scheme)
-    return scheme.vector(noise.for_examples(name, 0, 1)).squeeze(0)
+    return noise.scheme.vector(noise.for_examples(name, 0, 1)).squeeze(0)

@@ -322,3 +322,38 @@ def test_bad_input() -> None:
     for samples in (0, 1.5, True):
         with pytest.raises(errors.InvalidArgument, match="samples="):
             kl(model, samples=samples)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_the_kl_of_a_low_rank_covariance_is_exact(rank: int) -> None:
+    torch.manual_seed(rank)
+    noise = flipout.LowRankNormal(rank, std=0.2, factor_std=0.5, prior=Normal(0.3, 0.7))
+    layer = flipout.nn.Linear(3, 2, distribution=noise, where="*", dtype=torch.float64)
+    expected = torch.zeros((), dtype=torch.float64)
+    for name in ("weight", "bias"):
+        mean = layer.get_parameter(name).flatten()
+        std = F.softplus(layer.get_parameter(f"{name}_rho")).flatten()
+        factors = layer.get_parameter(f"{name}_factors").flatten(1)
+        q = td.LowRankMultivariateNormal(mean, factors.T, std.square())
+        scale = torch.full_like(mean, 0.7**2)
+        p = td.MultivariateNormal(torch.full_like(mean, 0.3), scale.diag())
+        expected = expected + td.kl_divergence(q, p)
+    torch.testing.assert_close(kl(layer), expected)
+    leaves = list(layer.parameters())
+    found, truth = (torch.autograd.grad(value, leaves) for value in (kl(layer), expected))
+    torch.testing.assert_close(found, truth)
+
+
+def test_the_padding_row_has_no_part_in_a_low_rank_kl() -> None:
+    noise = flipout.LowRankNormal(2, factor_std=0.5, prior=Normal(0.0, 1.0))
+    layer = flipout.nn.Embedding(4, 3, padding_idx=1, distribution=noise, where="*")
+    before = kl(layer)
+    with torch.no_grad():
+        layer.get_parameter("weight_factors")[:, 1] = 100.0
+    torch.testing.assert_close(kl(layer), before)
+
+
+def test_a_low_rank_covariance_needs_a_normal_prior() -> None:
+    noise = flipout.LowRankNormal(prior=Laplace(0.0, 1.0))
+    with pytest.raises(errors.Unsupported, match=r"weight: LowRankNormal\(.*\) has a KL to a Normal prior only"):
+        kl(flipout.nn.Linear(3, 2, distribution=noise))

@@ -17,7 +17,7 @@ from tests.statistics import assert_covariance, assert_mean, assert_same_mean, a
 SCALES = ("input_scale", "output_scale")
 
 
-def network() -> nn.Sequential:
+def network() -> Any:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
 
