@@ -1,10 +1,11 @@
 """Stochastic weights for PyTorch: every example of a mini-batch gets its own weight perturbation."""
 
-from . import backend, bayes, errors, es, nn, regularizers, variance
+from . import backend, bayes, errors, es, nn, peft, regularizers, testing, variance
 from ._capture import Captured, capture
 from ._convert import perturb
 from ._freeze import freeze
 from ._parameter_groups import parameter_groups
+from ._progress import Progress, progress
 from ._summary import Summary, summary
 from ._where import register
 from .distributions import (
@@ -20,9 +21,9 @@ from .distributions import (
 from .nn.checkpoints import checkpoint
 from .nn.contexts import hold, sampling, using
 from .nn.held_weights import example_weights
-from .schemes import Flipout, Independent, LocalReparam, LowRank, Scheme, Shared
+from .schemes import Flipout, Independent, LocalReparam, LowRank, RankOne, Scheme, Shared
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "Captured",
@@ -37,7 +38,9 @@ __all__ = [
     "LowRankNormal",
     "MeanField",
     "MultiplicativeGaussian",
+    "Progress",
     "Rademacher",
+    "RankOne",
     "Scheme",
     "Shared",
     "Summary",
@@ -52,11 +55,14 @@ __all__ = [
     "hold",
     "nn",
     "parameter_groups",
+    "peft",
     "perturb",
+    "progress",
     "register",
     "regularizers",
     "sampling",
     "summary",
+    "testing",
     "using",
     "variance",
 ]

@@ -44,7 +44,7 @@ class Schemes:
         return next(iter(schemes.values()))
 
     def check_patterns(self) -> None:
-        """Refuse a glob that no Parameter of the model has: it is a slip."""
+        """Refuse a glob that matches no Parameter of the model, which is probably a typo."""
         for glob in self.globs:
             if not any(fnmatchcase(name, glob) for name in self.first_names.values()):
                 raise InvalidArgument(f"scheme={self.requested!r}: {glob!r} matches none of the model's Parameters.")

@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from ._cuda_graphs import finish_failed_capture, first_cause, no_garbage_collection, prepare_autograd
 from .errors import InvalidArgument
 
-_WARM_UP_CALLS = 2  # with inputs of one kind before a capture; torch and Triton make handles, plans and kernels
-_MAX_TRIES = 3  # captures; each needs its own warm-up
+_WARM_UP_CALLS = 2  # calls before a capture, in which torch and Triton create handles, plans and kernels
+_MAX_TRIES = 3  # most captures that are tried; each needs its own warm-up
 
 
 class Captured:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from ._by_glob import Schemes, checked_batch_dim, requested_dim
-from ._examples import Candidate, find_examples, tell_layers
+from ._examples import ShownLayer, find_examples, tell_layers
 from ._left import warn_of_left
+from ._refused_models import refuse_late_ties, refuse_offloaded, refuse_wrapped
 from ._shards import refuse_shards
 from ._where import Choice, choose
 from .distributions import Distribution, LearnedDistribution
@@ -21,9 +22,10 @@ from .nn.declaration import check_scheme
 from .nn.models import parameter_names, perturbed_layers, refuse_reuse
 from .nn.plan import Plan
 from .nn.root import Root
-from .nn.rooting import make_root
+from .nn.rooting import make_root, roots_on
 from .nn.structure import follow_all
 from .nn.transformer_layout import takes_sequences, transformer_batch_dim
+from .nn.wrapped_forward import check_forward, rebind_forward
 from .schemes import Scheme, SchemeName
 
 M = TypeVar("M", bound=nn.Module)
@@ -52,11 +54,12 @@ def perturb(
             names. The first glob that matches is used: `{"*experts*": "shared", "*": "flipout"}`.
         where: The Parameters to perturb: a glob, several globs, or a predicate over Parameter names. By default the
             weight matrices and convolution kernels of known layers. Parameters of any other module can be named too.
-        batch_dim: The example's dimension where it is not 0, for all layers or by layer glob. With `example_inputs`, a
-            number is the dimension in these inputs alone.
+        batch_dim: The example's dimension where it is not 0. A number holds for the model's inputs and for all layers,
+            and a layer that sees another number of rows than the inputs is refused. A dimension given for a glob of
+            layers is taken without that check. With `example_inputs`, a number holds for these inputs alone.
         example_inputs: A batch of two or more examples (a tensor, a tuple of arguments or a dict of keyword arguments)
             that shows where each layer's input has its examples. Windows, tokens and time steps that are folded into
-            the rows are then followed instead of refused. The model runs at most five times, plain and in eval mode.
+            the rows are then followed instead of refused. The model runs at most nine times, plain and in eval mode.
         share_base: Under data parallelism, one base for all ranks instead of one for each. Unless given, what an
             earlier call gave stays.
         process_group: The ranks that split a batch. Unless given, what an earlier call gave stays.
@@ -88,13 +91,15 @@ def perturb(
         refuse_shards(
             model, "perturb", "Perturb the model first, then shard it: a draw belongs to the whole Parameter."
         )
-        _refuse_wrapped(model, distribution)
+        refuse_wrapped(model, distribution)
+        refuse_offloaded(model, distribution)
     made_before = [(label, layer) for label, layer in model.named_modules() if isinstance(layer, Perturbed)]
-    follow_all(model, [layer for _, layer in made_before])
+    follow_all(model.modules(), [layer for _, layer in made_before])
     batch_dim = checked_batch_dim(model, batch_dim)
     # A batch shows the layers' dimensions; a number then says only where the batch itself has its examples.
     layer_dims = None if example_inputs is not None and isinstance(batch_dim, int) else batch_dim
     choices = [] if distribution is None else choose(model, where)
+    refuse_late_ties(model, choices)
     first_names = parameter_names(model)
     scheme_for = Schemes("flipout" if scheme is None else scheme, first_names)
     planned = [(choice.label, choice.layer, choice.parameters, scheme_for(choice)) for choice in choices]
@@ -116,9 +121,11 @@ def perturb(
                 learned[id(parameter)] = companion_values(distributions[name], parameter)
                 _check_free_names(choice, name, learned[id(parameter)])
         check_scheme(choice.layer_type, chosen_scheme, distributions, choice.label or choice.layer_type.__name__)
+        check_forward(choice.layer, choice.layer_type, choice.label or choice.layer_type.__name__)
         dim = requested_dim(choice.layer_type, choice.label, layer_dims)
         _check_agreement(choice, chosen_scheme, dim)
-        plan = Plan(distributions, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim)
+        is_told = dim is not None and isinstance(layer_dims, Mapping)
+        plan = Plan(distributions, chosen_scheme, [(Root(), {})], choice.label, batch_dim=dim, is_told=is_told)
         plan.inherited_batch_dim, plan.takes_sequences = (
             transformer_batch_dim(model, choice.label),
             takes_sequences(model, choice.label),
@@ -139,15 +146,22 @@ def perturb(
     ]
     shown = None
     if example_inputs is not None:
-        candidates = {c.label: Candidate(c.layer, c.layer_type, plan.batch_dim) for c, plan in plans}
-        before_now = {label: Candidate(layer, type(layer), layer.flipout.batch_dim) for label, layer in made_before}
-        dim = batch_dim if isinstance(batch_dim, int) else 0
+        candidates = {c.label: ShownLayer(c.layer, c.layer_type, plan.batch_dim, c.parameters) for c, plan in plans}
+        before_now = {
+            label: ShownLayer(layer, type(layer), layer.flipout.batch_dim, list(layer.flipout.distributions))
+            for label, layer in made_before
+        }
+        dim = batch_dim if isinstance(batch_dim, int) else None
         shown = find_examples(model, before_now | candidates, example_inputs, dim)
     for choice, plan in plans:
-        _convert(choice, plan, learned)
+        _convert_module(choice, plan, learned)
     for plan, dim, follows, sequences in by_hand:
         plan.batch_dim, plan.inherited_batch_dim, plan.takes_sequences = dim, follows, sequences
+        plan.is_told = dim is not None and isinstance(layer_dims, Mapping)
     make_root(model, first_names, share_base, process_group)
+    perturbed = {label: layer for label, layer in model.named_modules() if isinstance(layer, Perturbed)}
+    for root in roots_on(model):
+        root.structure.remember_layers(perturbed)
     if shown is not None:
         tell_layers(model, perturbed_layers(model), shown)
     if distribution is not None and where is None:
@@ -156,7 +170,7 @@ def perturb(
 
 
 def _check_patterns(distribution: Distribution, names: Sequence[str]) -> None:
-    """Refuse a glob of a distribution that matches no Parameter of the model: it is a slip."""
+    """Refuse a glob of a distribution that matches no Parameter of the model, which is probably a typo."""
     for field, value in vars(distribution).items():
         for pattern in value if isinstance(value, Mapping) else ():
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -187,24 +201,15 @@ def _check_agreement(choice: Choice, scheme: Scheme, batch_dim: int | None) -> N
         )
 
 
-def _refuse_wrapped(model: nn.Module, distribution: Distribution) -> None:
-    """Refuse to add Parameters to a model in DistributedDataParallel, which averages only those it found at first."""
-    parallel = any(isinstance(module, nn.parallel.DistributedDataParallel) for module in model.modules())
-    if parallel and isinstance(distribution, LearnedDistribution):
-        raise Unsupported(
-            f"perturb(DistributedDataParallel(…), {type(distribution).__name__}(…)): the Parameters that it adds would "
-            "not be synchronised, and differ from rank to rank. Perturb first, then wrap: "
-            "DistributedDataParallel(flipout.perturb(model, …))."
-        )
-
-
-def _convert(choice: Choice, plan: Plan, learned: dict[int, dict[str, Tensor]]) -> None:
+def _convert_module(choice: Choice, plan: Plan, learned: dict[int, dict[str, Tensor]]) -> None:
     """Give a layer its perturbed class, its noise, and what its distributions learn."""
     layer: Any = choice.layer
     if isinstance(layer, Perturbed):
         layer.flipout.distributions.update(plan.distributions)
     else:
+        before = type(layer)
         layer.__class__ = choice.layer_type
+        rebind_forward(layer, before)
         set_plan(layer, plan)
     for name in choice.parameters:
         values_beside = learned.get(id(attrgetter(name)(layer)))

@@ -16,6 +16,7 @@ from .nn.fast_path import allow_fast_path
 from .nn.held_weights import held_pass, weights_of
 from .nn.models import perturbed_layers
 from .nn.structure import conversions
+from .nn.wrapped_forward import rebind_forward
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -94,5 +95,7 @@ def _make_plain(layer: Perturbed) -> None:
         for learned in companion_names(layer, name):
             delattr(layer.get_submodule(owner), learned.rpartition(".")[2])
     plain: Any = layer
+    noisy_type = type(layer)
     del plain.flipout
     plain.__class__ = layer._plain_type
+    rebind_forward(plain, noisy_type)

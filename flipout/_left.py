@@ -1,4 +1,4 @@
-"""Weights that `perturb` leaves without noise, and says so."""
+"""Finds the weights that `perturb` leaves without noise, and warns of them."""
 
 import warnings
 from fnmatch import fnmatchcase
@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from torch import Tensor, nn
 
+from ._reprs import first_few
 from .errors import LeftPlain
 from .nn.base import Perturbed
 from .nn.companions import companion_names
@@ -14,11 +15,29 @@ from .nn.kinds import class_path
 from .nn.scaled import Scaled
 
 _SHOWN = 6  # types, and paths of each, that the warning names
+# Embeddings and norms have noise only where `where` selects them. A module of another type may be anything, whatever
+# word is part of its name.
+_PLAIN_BY_CHOICE = (
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.GroupNorm,
+    nn.modules.batchnorm._NormBase,
+)
+# Tables and tokens that transformers, timm, torchvision and PEFT keep as Parameters of a module of their own, and the
+# biases of torch's attention.
+_TABLES = """cls_token class_token dist_token distillation_token mask_token sep_token reg_token register_tokens
+    query_tokens class_embedding class_embeddings mask_embedding image_newline patch_pos_embed
+    pos_embed pos_embedding pos_embeddings position_embedding position_embeddings positional_embedding
+    positional_embeddings abs_pos_embed absolute_pos_embed absolute_position_embeddings temporal_embedding
+    relative_position_bias_table relative_attention_bias relative_position_embeddings rel_pos_h rel_pos_w
+    row_embed col_embed bias_k bias_v"""
 
 
 def is_weight(parameter: Tensor) -> bool:
-    """Return True if a Parameter has two or more dimensions that are longer than 1."""
-    return sum(size > 1 for size in parameter.shape) > 1
+    """Return True if a Parameter has two or more dimensions."""
+    return parameter.dim() > 1
 
 
 def perturbed_parameters(model: nn.Module) -> dict[int, Tensor]:
@@ -30,13 +49,13 @@ def perturbed_parameters(model: nn.Module) -> dict[int, Tensor]:
 
 def share_perturbed(model: nn.Module) -> float:
     """Return the share of a model's weights that are perturbed, counting numbers. Vectors and spreads do not count."""
-    noisy, beside = perturbed_parameters(model), _beside(model)
-    weights = [p for p in model.parameters() if is_weight(p) and id(p) not in beside]
+    noisy, companions = perturbed_parameters(model), _companions(model)
+    weights = [p for p in model.parameters() if is_weight(p) and id(p) not in companions]
     total = sum(prod(p.shape) for p in weights)
     return sum(prod(p.shape) for p in weights if id(p) in noisy) / total if total else 0.0
 
 
-def _beside(model: nn.Module) -> set[int]:
+def _companions(model: nn.Module) -> set[int]:
     """Return the ids of what distributions learn."""
     layers = [layer for layer in model.modules() if isinstance(layer, Perturbed)]
     names = [
@@ -50,24 +69,22 @@ def _beside(model: nn.Module) -> set[int]:
 
 def left_plain(model: nn.Module) -> dict[str, list[str]]:
     """Return, by the class of their module, the weights that have no noise, without embeddings and norms."""
-    noisy, beside, left = perturbed_parameters(model), _beside(model), dict[str, list[str]]()
+    noisy, companions, left = perturbed_parameters(model), _companions(model), dict[str, list[str]]()
     for name, parameter in model.named_parameters():
         path, _, local = name.rpartition(".")
         owner = model.get_submodule(path.partition("parametrizations")[0].rstrip("."))
-        if id(parameter) in noisy or id(parameter) in beside or not is_weight(parameter):
+        if id(parameter) in noisy or id(parameter) in companions or not is_weight(parameter):
             continue
         if isinstance(owner, Scaled):
             continue  # its scales have the noise, and its weight is plain on purpose
-        if not isinstance(owner, nn.Embedding | nn.EmbeddingBag) and not _is_table(type(owner).__name__, local):
+        if not _is_table(owner, local):
             left.setdefault(class_path(type(owner)), []).append(name)
     return left
 
 
-def _is_table(kind: str, local: str) -> bool:
-    """Return True if a Parameter is, by its names, an embedding or part of a norm."""
-    return any(word in kind.lower() for word in ("embed", "norm")) or any(
-        word in local.lower() for word in ("embed", "token", "pos_", "position")
-    )
+def _is_table(owner: nn.Module, local: str) -> bool:
+    """Return True if a Parameter is an embedding or part of a norm: by the type of its owner, or by its name."""
+    return isinstance(owner, _PLAIN_BY_CHOICE) or local in _TABLES.split()
 
 
 def _globs(names: list[str], others: list[str]) -> list[str]:
@@ -88,18 +105,20 @@ def warn_of_left(model: nn.Module) -> None:
         return
     lines = []
     for kind, names in list(left.items())[:_SHOWN]:
-        more = f", … ({len(names)} in all)" if names[_SHOWN:] else ""
-        lines.append(f"  {kind}: {', '.join(names[:_SHOWN])}{more}")
+        lines.append(f"  {kind}: {first_few(names, _SHOWN)}")
     if len(left) > _SHOWN:
         lines.append(f"  and {len(left) - _SHOWN} more types")
     names = [name for listed in left.values() for name in listed]
-    globs = _globs(names, [name for name, _ in model.named_parameters() if name not in names])
+    everything, noisy = dict(model.named_parameters()), perturbed_parameters(model)
+    globs = _globs(names, [name for name in everything if name not in names])
+    present = [name for name, parameter in everything.items() if id(parameter) in noisy]
+    exact = _globs(present, [name for name in everything if name not in present])
     warnings.warn(
         f"flipout.perturb gave noise to {share_perturbed(model):.1%} of the weights of {type(model).__name__}. It left "
         "these plain, since it does not know their types:\n"
         + "\n".join(lines)
         + f"\nTo include them, perturb them too: flipout.perturb(model, distribution, where={globs!r}). To leave them "
-        "out without this warning, say what to perturb, as in where='*.weight'.",
+        f"out without this warning, say what to perturb. This is what has noise now: where={exact!r}.",
         LeftPlain,
         stacklevel=3,
     )

@@ -16,7 +16,7 @@ from .draws.at_once import AtOnce
 from .draws.bits import is_transformed
 from .draws.draw import Draw
 from .draws.noise import COEFFICIENTS, NOISE, OUTPUT_NOISE, Origin, Stream, stream_starts
-from .draws.signs import sign_at, signs
+from .draws.signs import fused_signs, sign_at, sign_batches
 from .errors import AsymmetricDistribution
 
 
@@ -42,23 +42,23 @@ class Signs:
     def over(self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype) -> list[Tensor]:
         """Return ±1 of shape (count, features) for each pair (dimension, features)."""
         ready = None if self.drawn is None else [self._ready(dim, features, dtype) for dim, features in dims]
-        if ready is None or any(signs is None for signs in ready):
+        if ready is None or any(found is None for found in ready):
             return next(self.runs(dims, seed, dtype, self.count))
         return ready  # pyright: ignore[reportReturnType]
 
     def _ready(self, dim: int, features: int, dtype: torch.dtype) -> Tensor | None:
         """Return the signs over one dimension if they were drawn at once for the whole model."""
         assert self.drawn is not None
-        signs, start = self.drawn.signs.get((self.key, dim)), self.first - self.drawn.first
+        found, start = self.drawn.signs.get((self.key, dim)), self.first - self.drawn.first
         part = self.part if dim == 0 else None
-        if signs is None or signs.dtype != dtype or signs.shape[1] != (part.parameter_rows if part else features):
+        if found is None or found.dtype != dtype or found.shape[1] != (part.parameter_rows if part else features):
             return None
-        if start < 0 or start + self.count > signs.shape[0]:
+        if start < 0 or start + self.count > found.shape[0]:
             return None
-        signs = signs.narrow(0, start, self.count)
+        found = found.narrow(0, start, self.count)
         if part:
-            signs = signs.narrow(1, part.start, features)
-        return -signs if self.antithetic and dim == 0 else signs
+            found = found.narrow(1, part.start, features)
+        return -found if self.antithetic and dim == 0 else found
 
     def runs(
         self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype, batch_rows: int, masks: bool = False
@@ -66,13 +66,29 @@ class Signs:
         """Yield the signs of `batch_rows` examples at a time, as ±1 or as masks. They are unpacked as asked for."""
         part = self.part
         over = [(dim, part.parameter_rows if part and dim == 0 else features) for dim, features in dims]
-        for drawn in signs(seed, self.key, over, self.first, self.count, dtype, masks, batch_rows):
-            for j, (dim, features) in enumerate(dims):
-                if part and dim == 0:
-                    drawn[j] = drawn[j].narrow(1, part.start, features)
-                if self.antithetic and dim == 0:
-                    drawn[j] = drawn[j] ^ torch.iinfo(drawn[j].dtype).min if masks else -drawn[j]
-            yield drawn
+        for drawn in sign_batches(seed, self.key, over, self.first, self.count, dtype, masks, batch_rows):
+            yield [
+                self._of_part(flips, features, masks) if dim == 0 else flips
+                for flips, (dim, features) in zip(drawn, dims, strict=True)
+            ]
+
+    def _of_part(self, flips: Tensor, features: int, masks: bool) -> Tensor:
+        """Return the signs of dimension 0 for the rows that are used, negated in an antithetic draw."""
+        if self.part:
+            flips = flips.narrow(1, self.part.start, features)
+        if not self.antithetic:
+            return flips
+        return flips ^ torch.iinfo(flips.dtype).min if masks else -flips
+
+    def fused(self, dims: Sequence[tuple[int, int]], seed: Tensor, dtype: torch.dtype) -> list[Tensor]:
+        """Return `over` in a compiled graph, unpacked from bits where the signs are used."""
+        part = self.part
+        over = [(dim, part.parameter_rows if part and dim == 0 else features) for dim, features in dims]
+        drawn = fused_signs(seed, self.key, over, self.first, self.count, dtype)
+        return [
+            self._of_part(flips, features, False) if dim == 0 else flips
+            for flips, (dim, features) in zip(drawn, dims, strict=True)
+        ]
 
     def at(self, dim: int, example: Tensor, feature: Tensor, seed: Tensor, dtype: torch.dtype) -> Tensor:
         """Return single signs. `example` counts from the first example of these signs."""
@@ -201,7 +217,7 @@ class Perturbation:
         return self.oriented(self._rows_of(left, 1)).to(self.dtype), right.to(self.dtype)
 
     def left_rows(self, rank: int, row: Tensor, example: Tensor) -> Tensor:
-        """Return single rows of the left factors, each for its example, of shape (*row.shape, rank)."""
+        """Return row `row` of the left factors of `example`, for each entry of the two: (*row.shape, rank)."""
         start = self._starts(NOISE, self.first, self.examples)[example].unsqueeze(-1)
         element = row.unsqueeze(-1) * rank + torch.arange(rank, device=row.device)
         left = Stream(start, (self.parameter.shape[0], rank), self.spread.dtype, element).normal()
@@ -254,8 +270,8 @@ class Perturbation:
             return self.draw.seed, Origin(self.key, NOISE, base, self.draw.fold)
         return self._starts(NOISE, base, 1).squeeze(0), None
 
-    def _starts(self, field: int, first: int, count: int) -> Tensor:
-        return stream_starts(self.draw.seed, self.key, field, first, count, self.draw.fold)
+    def _starts(self, kind: int, first: int, count: int) -> Tensor:
+        return stream_starts(self.draw.seed, self.key, kind, first, count, self.draw.fold)
 
     def _rows_of(self, tensor: Tensor, dim: int) -> Tensor:
         """Return the rows of `part`, in dimension `dim`."""

@@ -1,7 +1,7 @@
 """Short reprs: every number is shown, with few digits, and a large tensor is shown as its shape."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -30,3 +30,9 @@ def fields_repr(value: Any) -> str:
 def call_repr(value: Any, arguments: Mapping[str, Any]) -> str:
     """Return the call of the value's class with these arguments."""
     return f"{type(value).__name__}({', '.join(f'{name}={short_repr(item)}' for name, item in arguments.items())})"
+
+
+def first_few(names: Iterable[str], most: int = 8) -> str:
+    """Return the first few names, and how many there are."""
+    listed = list(names)
+    return ", ".join(listed[:most]) + (f", … ({len(listed)} in all)" if len(listed) > most else "")

@@ -1,4 +1,4 @@
-"""Student's t and Fisher's F for any positive degrees of freedom, and the t interval of a mean."""
+"""Student's t and Fisher's F for any positive degrees of freedom, and the intervals of a mean and of a share."""
 
 import functools
 import math
@@ -20,6 +20,14 @@ def interval(values: Iterable[float], level: float = 0.9) -> tuple[float, float,
     error = float(array.std(ddof=1)) / math.sqrt(len(array))
     half_width = t_quantile((1 + level) / 2, len(array) - 1) * error
     return mean, error, mean - half_width, mean + half_width
+
+
+def share_interval(share: float, count: float, level: float = 0.9) -> tuple[float, float]:
+    """Return Wilson's interval of a share that was found in `count` trials."""
+    squared = t_quantile((1 + level) / 2, math.inf) ** 2 / count
+    middle = (share + squared / 2) / (1 + squared)
+    half_width = math.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
+    return middle - half_width, middle + half_width
 
 
 def t_tail(t: float, freedom: float) -> float:

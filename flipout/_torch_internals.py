@@ -18,6 +18,12 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointFunction
 
 F = TypeVar("F", bound=Callable[..., Any])
+TESTED = {(2, 11): "on a GPU", (2, 13): "on a CPU"}  # versions of torch, and where the tests have run with them
+
+
+def tested() -> str:
+    """Return the versions of torch that the tests have run with."""
+    return " and ".join(f"{major}.{minor} {where}" for (major, minor), where in TESTED.items())
 
 
 def _private(owner: Any, name: str) -> Any:
@@ -30,7 +36,7 @@ def _private(owner: Any, name: str) -> Any:
         return getattr(owner, name)
     except AttributeError:
         raise ImportError(
-            f"torch {torch.__version__} has no {owner.__name__}.{name}, which flipout needs. Use torch 2.11 to 2.13."
+            f"torch {torch.__version__} has no {owner.__name__}.{name}, which flipout needs. Tested are {tested()}."
         ) from None
 
 
@@ -41,7 +47,7 @@ next_node_number: Callable[[], int] = _private(torch.autograd, "_get_sequence_nr
 """Return the number that the next autograd node of this thread gets."""
 
 _current_node: Callable[[], Any] = _private(torch._C, "_current_autograd_node")
-_MODULE_CALL = _private(nn.Module, "_call_impl").__code__
+MODULE_CALL = _private(nn.Module, "_call_impl").__code__
 _CHECKPOINT_BACKWARD = CheckpointFunction.backward.__code__
 
 
@@ -60,7 +66,7 @@ def running_calls(module: nn.Module, frame: FrameType | None) -> int:
     """Return how many calls of the module are running in the frame's thread."""
     count = 0
     while frame is not None:
-        count += frame.f_code is _MODULE_CALL and frame.f_locals["self"] is module
+        count += frame.f_code is MODULE_CALL and frame.f_locals["self"] is module
         frame = frame.f_back
     return count
 

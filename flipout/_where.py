@@ -1,7 +1,7 @@
 """Which Parameters `perturb` chooses: the layer types that it knows, and what it refuses."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from . import nn as perturbed
+from ._reprs import first_few
 from .errors import AlreadyPerturbed, InvalidArgument, UnknownParameter, Unsupported
 from .nn.base import Perturbed
 from .nn.checks import Where, matcher, patterns
@@ -131,19 +132,19 @@ def _nothing_chosen(
         named = _named(sorted(of_known or known.names), all_names)
         return UnknownParameter(
             f"{type(model).__name__}: perturb finds nothing to perturb by default. It chooses the weights of known "
-            f"layers ({_some((torch_type.__name__ for torch_type in _LAYERS), 30)}); embeddings, norms, biases and "
+            f"layers ({first_few((torch_type.__name__ for torch_type in _LAYERS), 30)}); embeddings, norms, biases and "
             "modules of other types are perturbed where they are named. Name them: "
             f"flipout.perturb(model, distribution, where={named})."
         )
     chose = "perturb finds" if where is None else f"where={where!r} leaves"
     return UnknownParameter(
-        f"{type(model).__name__}: {chose} nothing to perturb. Its Parameters are [{_some(all_names)}]."
+        f"{type(model).__name__}: {chose} nothing to perturb. Its Parameters are [{first_few(all_names, 12)}]."
     )
 
 
 @dataclass
 class _Known:
-    """What can be perturbed in a model. Parameters are told by their id."""
+    """What can be perturbed in a model. Parameters are identified by their id."""
 
     layers: list[Choice] = field(default_factory=list)
     users: dict[int, list[tuple[Choice, str]]] = field(default_factory=dict)
@@ -228,7 +229,8 @@ def _check_patterns(where: Where, names: list[str]) -> None:
         for pattern in where:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise UnknownParameter(
-                    f"where: {pattern!r} matches no Parameter. There are {_some(names)}; a layer's are 'layer.*'."
+                    f"where: {pattern!r} matches no Parameter. There are {first_few(names, 12)}; a layer's are "
+                    "'layer.*'."
                 )
 
 
@@ -238,9 +240,3 @@ def _named(known: list[str], names: list[str]) -> str:
     glob = f"*.{weights[0].rpartition('.')[2]}"
     chosen = [name for name in names if fnmatchcase(name, glob)]
     return repr(weights[0] if not weights[1:] else glob if set(weights) <= set(chosen) <= set(known) else weights)
-
-
-def _some(names: Iterable[str], most: int = 12) -> str:
-    """Return the first few names, and how many there are."""
-    listed = list(names)
-    return ", ".join(listed[:most]) + (f", … ({len(listed)} in all)" if len(listed) > most else "")

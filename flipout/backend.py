@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -34,10 +34,8 @@ _import_errors: list[str] = []
 _requested: Backend = "auto"
 
 
-def register(name: str, kernel: Any, fits: Callable[..., bool]) -> None:
+def register_kernel(name: str, kernel: Any, fits: Callable[..., bool]) -> None:
     """Register a kernel that replaces the eager definition `name`.
-
-    This is about kernels. `flipout.register` is about layers: it tells `perturb` which class replaces a torch layer.
 
     Args:
         name: The name of the definition, as in `chosen(name, …)`. A second kernel of the same name replaces the first.
@@ -45,7 +43,7 @@ def register(name: str, kernel: Any, fits: Callable[..., bool]) -> None:
         fits: Called with the tensor and the further arguments of `chosen`; returns True if the kernel can serve them.
 
     Example:
-        >>> flipout.backend.register("doubled", doubled_on_gpu, fits=lambda x: x.is_cuda)
+        >>> flipout.backend.register_kernel("doubled", doubled_on_gpu, fits=lambda x: x.is_cuda)
     """
     _kernels[name] = _Kernel(kernel, fits)
 
@@ -64,14 +62,14 @@ def chosen(name: str, tensor: Tensor, *details: Any, required: bool = True) -> A
         name: The name of the definition.
         tensor: A tensor that the definition works on, of any shape. Its device decides.
         *details: Further arguments for the `fits` of the kernel.
-        required: Whether `using("triton")` fails if no kernel fits. A kernel that only joins steps which have kernels
-            themselves is not required.
+        required: Whether `choosing("triton")` fails if no kernel fits. A kernel that only joins steps which have
+            kernels themselves is not required.
 
     Returns:
         What was registered as the kernel, or None.
 
     Raises:
-        BackendUnavailable: `using("triton")` is in force, the kernel is `required`, and none fits.
+        BackendUnavailable: `choosing("triton")` is in force, the kernel is `required`, and none fits.
 
     Example:
         >>> kernel = flipout.backend.chosen("doubled", x)
@@ -93,7 +91,7 @@ def chosen(name: str, tensor: Tensor, *details: Any, required: bool = True) -> A
     raise BackendUnavailable(
         f"backend '{_requested}' was requested, but has no kernel for '{name}' with {arguments}.{why} Kernels serve "
         "CUDA tensors, or tensors on any device in Triton's interpreter (TRITON_INTERPRET=1 before the process "
-        "starts). Move the model to a CUDA device, or use flipout.backend.using('auto'), which falls back to the "
+        "starts). Move the model to a CUDA device, or use flipout.backend.choosing('auto'), which falls back to the "
         "eager code."
     )
 
@@ -109,7 +107,7 @@ def _import_offered() -> None:
         module = _offered.pop()
         try:
             import_module(module)
-        except ImportError as error:
+        except (ImportError, AttributeError, RuntimeError, OSError) as error:  # a Triton of another version, or broken
             _import_errors.append(f"{module} cannot be imported: {error}.")
 
 
@@ -120,7 +118,7 @@ def kernels() -> tuple[list[str], list[str]]:
 
 
 def asks_for_kernels() -> bool:
-    """Return True if kernels are wanted on a CPU too: inside `using("triton")` or in Triton's interpreter."""
+    """Return True if kernels are wanted on a CPU too: inside `choosing("triton")` or in Triton's interpreter."""
     return _requested == "triton" or (_INTERPRETED and _requested == "auto")
 
 
@@ -134,17 +132,21 @@ def without_autocast(kind: str) -> AbstractContextManager[Any]:
     return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
 
 
+def requested() -> Backend:
+    """Return the backend that `choosing` asks for."""
+    return _requested
+
+
 def is_eager() -> bool:
-    """Return True inside `using("eager")`, where no kernel may run."""
+    """Return True inside `choosing("eager")`, where no kernel may run."""
     return _requested == "eager"
 
 
 @contextmanager
-def using(backend: Backend) -> Iterator[None]:
+def choosing(backend: Backend) -> Iterator[None]:
     """Choose the backend for all code inside the context.
 
-    The choice holds in all threads, since autograd runs backward passes in threads of its own. `flipout.using` is
-    something else: it switches the scheme of a model.
+    The choice holds in all threads, since autograd runs backward passes in threads of its own.
 
     Args:
         backend: `"auto"` uses the kernels that fit, `"eager"` none. `"triton"` fails where a kernel cannot serve.
@@ -154,7 +156,7 @@ def using(backend: Backend) -> Iterator[None]:
         BackendUnavailable: Raised inside the context, by an operation for which `"triton"` has no kernel.
 
     Example:
-        >>> with flipout.backend.using("eager"):
+        >>> with flipout.backend.choosing("eager"):
         ...     y = model(x)
     """
     global _requested
@@ -167,3 +169,13 @@ def using(backend: Backend) -> Iterator[None]:
         yield
     finally:
         _requested = previous
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Give `register_kernel` and `choosing` under the names that they had in version 0.3, too."""
+        renamed = {"register": register_kernel, "using": choosing}
+        if name in renamed:
+            return renamed[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

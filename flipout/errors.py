@@ -21,6 +21,10 @@ class NotLowRank(FlipoutError, ValueError):
     """Low-rank noise was asked for without one Gaussian standard deviation for the whole Parameter."""
 
 
+class NotRankOne(FlipoutError, ValueError):
+    """Rank-one flips were asked for without one standard deviation for the whole Parameter."""
+
+
 class SampledPerPosition(FlipoutError, ValueError):
     """Local reparameterisation would sample every position separately, without `per_position=True`."""
 
@@ -51,6 +55,10 @@ class Unsupported(FlipoutError, ValueError):
 
 class UnservedRead(FlipoutError, RuntimeError):
     """Code reads a perturbed Parameter outside its layer in a way that has no result for each example."""
+
+
+class StaleCache(FlipoutError, RuntimeError):
+    """Tokens are generated from a cache of keys and values that other weights have written. Use `hold`."""
 
 
 class InterleavedContexts(FlipoutError, RuntimeError):
@@ -105,6 +113,10 @@ class FlipoutWarning(UserWarning):
     """Base of every warning of this library."""
 
 
+class ChangedMeaning(FlipoutWarning):
+    """A name has another meaning than in the version before, and the call looks like one written for that version."""
+
+
 class LeftPlain(FlipoutWarning):
     """`perturb` left weights without noise that a reader would expect to have it."""
 
@@ -114,4 +126,4 @@ class NeverRead(FlipoutWarning):
 
 
 class LayoutUnknown(FlipoutWarning):
-    """A batch did not show where the input of a layer has its examples."""
+    """A batch did not show, or sizes do not show, where the input of a layer has its examples."""

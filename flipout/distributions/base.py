@@ -9,12 +9,13 @@ from numbers import Real
 from typing import Any, Literal, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._reprs import short_repr
+from ..draws.bits import constant
 from ..draws.noise import Stream
 from ..errors import InvalidArgument
-from .prior import Prior
+from .prior import Prior, as_number
 
 
 class Distribution(ABC):
@@ -70,6 +71,9 @@ class Distribution(ABC):
         """Return the learned Parameter whose softplus is the spread, of the mean's shape; None if there is none.
 
         Kernels then compute the spread together with the noise.
+
+        Args:
+            **learned: The Parameters of a `LearnedDistribution`, by suffix.
         """
         return None
 
@@ -77,6 +81,9 @@ class Distribution(ABC):
         """Return directions (rank, *shape) that each example follows with N(0, 1) coefficients; None if there are none.
 
         They come on top of the noise: ΔW_n = spread ∘ noise + Σ_j z_nj U_j.
+
+        Args:
+            **learned: The Parameters of a `LearnedDistribution`, by suffix.
         """
         return None
 
@@ -144,14 +151,22 @@ def _lookup(table: Mapping[str, Any], name: str, what: str) -> Any:
 def check_std(std: Any, what: str) -> None:
     """Refuse a standard deviation, or a mapping to standard deviations, that is negative or not finite."""
     for value in std.values() if isinstance(std, Mapping) else [std]:
-        number = torch.as_tensor(value if isinstance(value, (Real, Tensor)) else math.nan, dtype=torch.float64)
+        number = as_number(value if isinstance(value, (Real, Tensor)) else math.nan)
         if not bool((torch.isfinite(number) & (number >= 0)).all()):
             raise InvalidArgument(f"{what}: std={short_repr(value)} given; expected a finite standard deviation ≥ 0.")
 
 
 def scale(std: float | Tensor, mean: Tensor) -> Tensor:
     """Return `std` as a tensor with the dtype and device of the mean."""
-    return std.to(mean) if isinstance(std, Tensor) else mean.new_full((), std)
+    if isinstance(std, Tensor):
+        return std.to(mean)
+    if type(mean) in (Tensor, nn.Parameter):  # filling it would take a launch for every Parameter and call
+        return constant(_filled, float(std), mean.dtype, mean.device)
+    return mean.new_full((), std)
+
+
+def _filled(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.full((), value, dtype=dtype, device=device)
 
 
 Kind = Literal["normal", "sign"]

@@ -15,6 +15,11 @@ from ..errors import InvalidArgument
 PREFIX = "prior_"  # of everything in a `state_dict` that belongs to a prior
 
 
+def as_number(value: Any) -> Tensor:
+    """Return a number as a tensor. It is real inside of `torch.device("meta")` too, where models are converted."""
+    return torch.as_tensor(value, dtype=torch.float64, device=None if isinstance(value, Tensor) else "cpu")
+
+
 class Prior(ABC):
     """Base class of priors. Subclass `ClosedForm` or `Sampled` instead.
 
@@ -42,11 +47,19 @@ class Prior(ABC):
         """Return the initial numbers by name, of shape () or a shape that broadcasts to the weight's."""
 
     def suffix_of(self, number: str) -> str:
-        """Return the suffix under which a number is saved beside its Parameter."""
+        """Return the suffix under which a number is saved beside its Parameter.
+
+        Args:
+            number: The name of the number, such as "std".
+        """
         return f"{PREFIX}log_{number}" if number in self.learned else f"{PREFIX}{number}"
 
     def number_of(self, suffix: str) -> str:
-        """Return the number that is saved under a suffix: the inverse of `suffix_of`."""
+        """Return the number that is saved under a suffix: the inverse of `suffix_of`.
+
+        Args:
+            suffix: The suffix, such as "prior_std".
+        """
         logs = {self.suffix_of(number): number for number in self.learned}
         return logs.get(suffix, suffix.removeprefix(PREFIX))
 
@@ -144,7 +157,7 @@ def prior_of(prior: Any) -> Prior:
             f"prior={prior!r}: its support is {support}. A Gaussian covers the real line, so the KL would be infinite. "
             "Use a prior over the real line."
         )
-    standard = td.Normal(torch.zeros(()), torch.ones(()))
+    standard = td.Normal(torch.zeros((), device="cpu"), torch.ones((), device="cpu"))
     try:
         rebuilt = _rebuilt(prior, _arguments(prior))
     except (TypeError, ValueError) as error:

@@ -68,7 +68,7 @@ class ScaledNoise(NamedTuple):
         return product if product.shape == size else product.sum_to_size(size)
 
     def noise(self, start: Tensor) -> Tensor:
-        """Return the noise alone."""
+        """Return the noise before it is scaled by the spread."""
         at = start if self.origin is None else self.origin.start(start)
         return self.distribution.noise(Stream(at, self.shape, self.noise_dtype))
 
@@ -82,10 +82,10 @@ class _ReplayedNoise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, spread: Tensor, start: Tensor, scaled: ScaledNoise, dtype: torch.dtype) -> Tensor:
         ctx.scaled, ctx.size = scaled, spread.shape
-        delta = scaled.delta(spread, start, dtype)
-        if delta is not None:
+        fused = scaled.delta(spread, start, dtype)
+        if fused is not None:
             ctx.save_for_backward(start, None)
-            return delta
+            return fused
         noise = scaled.noise(start)
         ctx.save_for_backward(start, noise if start.device.type == "cpu" else None)
         return (spread * noise).to(dtype)
@@ -104,8 +104,8 @@ class _SoftplusNoise(torch.autograd.Function):
     def forward(ctx: Any, source: Tensor, start: Tensor, scaled: ScaledNoise, dtype: torch.dtype) -> Tensor:
         ctx.scaled = scaled
         ctx.save_for_backward(source, start)
-        delta = scaled.delta(source, start, dtype)
-        return (F.softplus(source) * scaled.noise(start)).to(dtype) if delta is None else delta
+        fused = scaled.delta(source, start, dtype)
+        return (F.softplus(source) * scaled.noise(start)).to(dtype) if fused is None else fused
 
     @staticmethod
     @one_at_a_time

@@ -1,4 +1,4 @@
-"""Draw the signs and the normal noise of many Parameters in one vectorised call, as far as they are small."""
+"""Draw the signs and the normal noise of many small Parameters in one vectorised call."""
 
 import math
 from dataclasses import dataclass, field
@@ -127,8 +127,8 @@ def _signs_of(items: tuple[Item, ...], examples: int, bases: int) -> _Signs:
         used.append(np.arange(8 * word, 8 * word - (-count // 8)))
         columns.append((key, dim, column, column + count))
         word += parts[-1].shape[1]
-    places = np.concatenate(parts, 1).ravel() if parts else np.empty(0, np.uint64)
-    return _Signs(places, np.concatenate(used), tuple(columns))
+    positions = np.concatenate(parts, 1).ravel() if parts else np.empty(0, np.uint64)
+    return _Signs(positions, np.concatenate(used), tuple(columns))
 
 
 def _noise_of(items: tuple[Item, ...]) -> _Noise:
@@ -163,5 +163,5 @@ def _normals(noise: _Noise, words: np.ndarray, real: torch.dtype) -> dict[int, T
     noise_by_key = {}
     for key, shape, begin, end in noise.words:
         numbers = np.concatenate((cosine[..., begin:end], sine[..., begin:end]), -1)[..., : math.prod(shape)]
-        noise_by_key[key] = torch.from_numpy(numbers.reshape(*cosine.shape[:-1], *shape))
+        noise_by_key[key] = torch.from_numpy(numbers.reshape((*cosine.shape[:-1], *shape)))
     return noise_by_key

@@ -113,17 +113,24 @@ def is_recorded() -> bool:
 
 
 _CONSTANTS: dict[tuple, Tensor] = {}
+_MOST_CONSTANTS = 4096  # a standard deviation that changes at every step is another constant each time
 
 
 def constant(make: Callable[..., Tensor], *args: Any) -> Tensor:
-    """Return `make(*args)`, computed once and kept. Inside a trace or a capture it is computed anew."""
-    if is_recorded():
+    """Return `make(*args)`, computed once and kept.
+
+    Inside a trace it is computed anew. A capture uses what was kept before, and keeps nothing that it made itself. None
+    is ever dropped, since a captured graph may read it, so once there are many, new ones are not kept.
+    """
+    if is_transformed():
         return make(*args)
     tensor = _CONSTANTS.get((make, *args))
+    if tensor is None and is_recorded():
+        return make(*args)
     if tensor is None:
         with torch.inference_mode(False):
             tensor = make(*args)
-        if type(tensor) is Tensor:
+        if type(tensor) is Tensor and len(_CONSTANTS) < _MOST_CONSTANTS:
             _CONSTANTS[make, *args] = tensor
     return tensor
 

@@ -27,7 +27,7 @@ from .bits import (
 )
 from .signs import unpack
 
-# Fields of stream names. The fields below are for signs, one for each dimension that has signs.
+# Fields of stream names. Fields 0 and 1 are for signs over a dimension, TRAILING (2) for signs over several.
 NOISE, OUTPUT_NOISE, COEFFICIENTS = 7, 6, 5
 KINDS = 0xBB67AE8584CAA73B - 2**64  # separates the words of normal, uniform and sign noise
 FOLDS = 0x3C6EF372FE94F82B  # separates data-parallel ranks

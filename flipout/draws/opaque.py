@@ -30,9 +30,9 @@ def drawn_signs(
     dtype: torch.dtype,
 ) -> list[Tensor]:
     """Return ±1 of shape (count, features) for each dimension of Parameter `key`, for the examples `first` onward."""
-    from .signs import signs
+    from .signs import sign_batches
 
-    over_dims = next(signs(seed, key, list(zip(dims, features, strict=True)), first, count, dtype))
+    over_dims = next(sign_batches(seed, key, list(zip(dims, features, strict=True)), first, count, dtype))
     return [drawn.contiguous() for drawn in over_dims]
 
 
@@ -47,3 +47,20 @@ def _(
     dtype: torch.dtype,
 ) -> list[Tensor]:
     return [seed.new_empty((count, size), dtype=dtype) for size in features]
+
+
+@torch.library.custom_op("flipout::packed_signs", mutates_args=())
+def packed_signs(
+    seed: Tensor, key: int, dims: Sequence[int], features: Sequence[int], first: int, count: int
+) -> Tensor:
+    """Return the signs over each dimension of Parameter `key` as bits, (count, words of 32), one dimension after the
+    other. Each dimension fills an even number of words.
+    """
+    from .signs import packed_words
+
+    return packed_words(seed, key, list(zip(dims, features, strict=True)), first, count)
+
+
+@packed_signs.register_fake
+def _(seed: Tensor, key: int, dims: Sequence[int], features: Sequence[int], first: int, count: int) -> Tensor:
+    return seed.new_empty((count, sum(-(-size // 64) * 2 for size in features)), dtype=torch.int32)

@@ -28,6 +28,7 @@ class Pass:
         "examples",
         "examples_before",
         "formed",
+        "formed_for",
         "is_certain",
         "is_closed",
         "process_group",
@@ -45,6 +46,9 @@ class Pass:
         self.examples_before = 0  # examples on lower ranks
         self.uses: set[Hashable] | None = None  # weights used so far, if this is one forward pass
         self.formed: dict[Hashable, Tensor] | None = None  # weights of each example, if calls share them
+        self.formed_for: tuple[int, int] | None = (
+            None  # (first, count) of the examples in `formed`, if other passes too
+        )
         self.drawn: _DrawnByBase = {}
         self.is_closed = False  # True once the forward pass or the context has ended
 
@@ -71,7 +75,8 @@ class Pass:
 
     def _same_count(self, other: "Pass") -> "Pass":
         other.examples, other.counted_by, other.examples_before = self.examples, self.counted_by, self.examples_before
-        other.is_certain, other.uses, other.formed = self.is_certain, self.uses, self.formed
+        other.is_certain, other.uses = self.is_certain, self.uses
+        other.formed, other.formed_for = self.formed, self.formed_for
         return other
 
     def count(self, rows: int, layer: str, *, is_certain: bool = True) -> int:
@@ -110,13 +115,19 @@ class Pass:
             self.examples, self.counted_by, self.examples_before = examples, layer, before
             self.is_certain = is_certain
         elif self.examples != examples:
+            alone = (self.counted_by if self.examples == 1 else layer).partition(" ")[0]
+            shared = (
+                f"If all examples share the input of {alone}, as a prompt or a table of positions, share the weight "
+                f"too: scheme={{'{alone}.*': 'shared', '*': 'flipout'}}. "
+            )
             raise ExampleCount(
                 f"{layer}: the input has {examples} examples, but this draw has {self.examples} "
-                f"(fixed by {self.counted_by}). One draw serves one batch, and every perturbed layer must see the "
-                "same examples. If time, tokens or windows were folded into the rows, show perturb a batch, "
-                "perturb(…, example_inputs=batch), or keep them apart, as (N, T, F). If the examples are not "
-                "dimension 0, use batch_dim=… of perturb (and of predict), or batch_first=… of a recurrent or "
-                "attention layer. For the next part of a batch under the same draw, use hold(model, seed=…, first=…)."
+                f"(fixed by {self.counted_by}). {shared}One draw serves one batch, and every perturbed layer must "
+                "see the same examples. If time, tokens or windows were folded into the rows, show perturb a batch, "
+                "perturb(…, example_inputs=batch), or keep them apart, as (N, T, F). If the examples are not dimension "
+                "0, use batch_dim=… of perturb (and of predict), or batch_first=… of a recurrent or attention layer. "
+                "For the next part of a batch under the "
+                "same draw, use hold(model, seed=…, first=…)."
             )
         return examples
 

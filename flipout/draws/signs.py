@@ -3,6 +3,7 @@
 The code is int64 tensor arithmetic on the device of the seed, so it can be compiled, vmapped and captured.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 
@@ -12,14 +13,15 @@ from torch import Tensor
 
 from ..backend import chosen
 from .bits import GAMMA, add_stream_name, constant, mix, mix_array, mix_number, steps, stream_name, uses_numpy
-from .opaque import drawn_signs, is_only_compiling
+from .opaque import drawn_signs, is_only_compiling, packed_signs
 
 SIGNS = 64  # signs in a word
 _KEPT = 2**19  # places are cached for at most this many signs
+TRAILING = 2  # field of the signs over all dimensions but the first of a kernel, its positions included
 PLACES = 24  # low bits of a place, which number the words of an example; the bits above number the example
 
 
-def signs(
+def sign_batches(
     seed: Tensor,
     key: int,
     over: Sequence[tuple[int, int]],
@@ -63,6 +65,15 @@ def signs(
         yield [unpacked(packed[i : i + batch_rows], size, dtype) for packed, (_, size) in zip(words, over, strict=True)]
 
 
+def matrix_dims(shape: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (dimension, features) of the two sign vectors of a Parameter that is seen as a matrix (d0, all others).
+
+    A matrix has the signs of its two dimensions. A kernel has positions too, which signs over channels alone do not
+    tell apart: its channels and positions together have a field of their own.
+    """
+    return (0, shape[0]), (1 if len(shape) == 2 else TRAILING, math.prod(shape[1:]))
+
+
 def sign_start(seed: int, first: int) -> np.uint64:
     """Return the number to add to the places of examples 0 onward, to get the words of the examples `first` onward."""
     return np.uint64((mix_number(seed) + (first << PLACES) * GAMMA) % 2**64)
@@ -95,6 +106,33 @@ def sign_words(seed: Tensor, key: int, over: Sequence[tuple[int, int]], first: i
     start = mix(seed.clone())
     return [
         mix(add_stream_name(start, key, dim) + example + steps(-(-size // SIGNS), seed.device)) for dim, size in over
+    ]
+
+
+def packed_words(seed: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Tensor:
+    """Return the words over all dimensions side by side, as 32-bit integers: (count, 2 · words)."""
+    kernel = chosen("packed_signs", seed, len(over), required=False)
+    if kernel is None:
+        packed = torch.cat(list(sign_words(seed, key, over, first, count)), 1)
+    else:
+        packed = kernel(seed, key, over, first, count)
+    return packed.view(torch.int32)
+
+
+def fused_signs(
+    seed: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int, dtype: torch.dtype
+) -> list[Tensor]:
+    """Return `signs` in a compiled graph as bits and the arithmetic that unpacks them.
+
+    The compiler does this arithmetic where it reads a sign, inside the kernel that needs it. So a sign is read as one
+    bit and never written. That pays where each sign is used once or twice.
+    """
+    words = packed_signs(seed, key, [dim for dim, _ in over], [size for _, size in over], first, count)
+    widths = [-(-size // SIGNS) * (SIGNS // 32) for _, size in over]
+    bit = torch.arange(32, dtype=torch.int32, device=seed.device)
+    return [
+        (1 - 2 * ((part.unsqueeze(-1) >> bit) & 1).flatten(-2).narrow(-1, 0, size)).to(dtype)
+        for part, (_, size) in zip(words.split(widths, 1), over, strict=True)
     ]
 
 

@@ -15,6 +15,7 @@ from .companions import reset_companions
 from .inputs import compute_dtype, not_a_tensor, rows_back
 from .layers import label_of
 from .parameters import Perturbations
+from .row_count import single_example
 
 
 class MultiheadAttention(
@@ -60,7 +61,7 @@ class MultiheadAttention(
             )
         self._check(query, key, value)
         has_batch, batch_dim = query.dim() == 3, 0 if self.batch_first else 1
-        q = query.movedim(batch_dim, 0) if has_batch else query.unsqueeze(0)
+        q = query.movedim(batch_dim, 0) if has_batch else single_example(self, query, mask=attn_mask)
         k = q if key is query else (key.movedim(batch_dim, 0) if has_batch else key.unsqueeze(0))
         v = k if value is key else (value.movedim(batch_dim, 0) if has_batch else value.unsqueeze(0))
         if not has_batch and key_padding_mask is not None:

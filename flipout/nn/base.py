@@ -13,7 +13,14 @@ from ..schemes import Scheme, SchemeName, scheme_of
 from .checks import Where, check_distribution, check_fit, matcher
 from .companions import companion_values, learn, prior_changes, reset_companions
 from .declaration import Declaration, check_options, check_scheme, is_default, perturbable
-from .pending import complete_checkpoint, count_anew, forget_written, mark_pending
+from .pending import (
+    complete_checkpoint,
+    count_anew,
+    forget_written,
+    mark_pending,
+    settle_loaded,
+    unwritten_companions,
+)
 from .plan import Plan, parameter_key
 from .reads import read
 from .root import Root
@@ -62,7 +69,7 @@ class Perturbed(nn.Module):
         label = type(self).__name__
         if distribution is None:
             raise InvalidArgument(
-                f"flipout.nn.{label}(…) without its noise. Name it: "
+                f"flipout.nn.{label}(…) without a distribution. Give one: "
                 f"flipout.nn.{label}(…, distribution=flipout.Gaussian(0.1))."
             )
         check_distribution(distribution)
@@ -95,7 +102,7 @@ class Perturbed(nn.Module):
         return read(self, name, parameters[name])
 
     def extra_repr(self) -> str:
-        """Return torch's own text, and the noise."""
+        """Return torch's own `extra_repr`, followed by the noise and the scheme."""
         plan, plain = self.flipout, super().extra_repr()
         noise = [f"{name} ~ {noise}{prior_changes(self, name)}" for name, noise in plan.distributions.items()]
         return ", ".join([*([plain] if plain else []), *noise, f"scheme={plan.scheme.name}"])
@@ -126,9 +133,14 @@ class Perturbed(nn.Module):
             self.flipout.is_checked = False
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        unwritten = unwritten_companions(self)
         super()._apply(fn, recurse)
-        mark_pending(self)
+        mark_pending(self, unwritten)
         return self
+
+    def train(self, mode: bool = True) -> Self:
+        settle_loaded(self)  # the last thing that `from_pretrained` of transformers does is to call `eval`
+        return super().train(mode)
 
     def reset_parameters(self) -> None:
         """Initialise the Parameters as the torch layer does, then their learned spreads and priors."""

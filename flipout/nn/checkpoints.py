@@ -7,14 +7,14 @@ from typing import Any
 import torch.utils.checkpoint
 
 
-class _Thread(threading.local):
+class _ThreadLog(threading.local):
     """The log in use in this thread. On a GPU, autograd recomputes in a thread of its own."""
 
     def __init__(self) -> None:
         self.decisions: DecisionLog | None = None
 
 
-this_thread = _Thread()
+this_thread = _ThreadLog()
 
 
 class DecisionLog:

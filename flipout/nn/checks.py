@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..distributions import Distribution
 from ..distributions.prior import Prior
@@ -54,11 +55,17 @@ def check_distribution(distribution: Any) -> None:
 
 
 def check_fit(distribution: Distribution, parameter: Tensor, label: str) -> None:
-    """Refuse a distribution whose std or prior does not broadcast to the Parameter."""
+    """Refuse a Parameter that cannot have noise, and a std or prior that does not broadcast to it."""
     if not parameter.is_floating_point():
         raise Unsupported(
             f"{label}: a Parameter of dtype {parameter.dtype}; only real floating-point Parameters can be perturbed. "
             "Leave it out with `where`."
+        )
+    if is_traceable_wrapper_subclass(parameter):
+        raise Unsupported(
+            f"{label}: its numbers are packed in a {type(parameter).__module__}.{type(parameter).__name__}, as "
+            "quantised weights are, and cannot be perturbed. Perturb first and quantise the plain layers, or leave it "
+            "out with `where`. Adapters over quantised weights can have noise: where='*lora_*'."
         )
     std, prior = getattr(distribution, "std", None), getattr(distribution, "prior", None)
     shapes = {"std": tuple(std.shape)} if isinstance(std, Tensor) else {}

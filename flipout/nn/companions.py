@@ -51,6 +51,21 @@ def learn(layer: "Perturbed", name: str, values: dict[str, Tensor]) -> None:
     mark_pending(layer)
 
 
+def unlearn(layer: "Perturbed", name: str) -> None:
+    """Take the noise of Parameter `name` back, with its companions. The Parameter itself may be gone already."""
+    plan = layer.flipout
+    owner, _, _ = name.rpartition(".")
+    for companion in companion_names(layer, name):
+        delattr(layer.get_submodule(owner), companion.rpartition(".")[2])
+        plan.pending.pop(companion, None)
+    for names in (plan.distributions, plan.learned, plan.prior_suffixes, plan.quiet_rows):
+        names.pop(name, None)
+    plan.roots = [(root, {key: value for key, value in keys.items() if key != name}) for root, keys in plan.roots]
+    plan.is_checked, plan.remembered, plan.own_roster = False, None, None
+    for root, _ in plan.roots:
+        root.forget_roster()
+
+
 def companion_names(layer: "Perturbed", name: str) -> list[str]:
     """Return the names of a Parameter's companions: `weight_rho`, and the numbers of its prior."""
     plan = layer.flipout
@@ -102,11 +117,11 @@ def reset_companions(layer: "Perturbed") -> None:
     """Give all companions of the layer's Parameters their initial values, in place."""
     for name in layer.flipout.learned:
         for companion, value in initial_companions(layer, name, attrgetter(name)(layer)).items():
-            write(attrgetter(companion)(layer), value)
+            write_value(attrgetter(companion)(layer), value)
             layer.flipout.pending.pop(companion, None)
 
 
-def write(target: Tensor, value: Tensor) -> None:
+def write_value(target: Tensor, value: Tensor) -> None:
     """Copy a value into a tensor; into this rank's part, if the tensor is sharded."""
     shard = Shard.of(target)
     held_here(target).copy_(value if shard is None else shard.part(value))

@@ -67,6 +67,16 @@ def hold(
         yield
 
 
+def draw_and_mirror(model: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return two contexts like `hold`: one of a fresh draw, one of the same draw with every perturbation negated."""
+    layers = perturbed_layers(model)
+    root, keys = _common_keys(model, layers.values())
+    draw, roster = root.take_draw(next(iter(model.parameters())).device), _common_roster(model, root, layers, keys)
+    sessions = (Pass(replace(draw, antithetic=image), roster, root.process_group) for image in (False, True))
+    first, mirror = (_open_context(list(keys), session=session, keys=keys) for session in sessions)
+    return first, mirror
+
+
 @contextmanager
 def sampling(model: nn.Module) -> Iterator[None]:
     """Draw weights in eval mode too, fresh for each forward pass.

@@ -12,6 +12,7 @@ from .call import is_noisy, perturbations
 from .inputs import compute_dtype, not_a_tensor
 from .layers import label_of
 from .remembered_call import call_as_remembered, remember_call
+from .row_count import single_example
 
 
 def with_batch(layer: Perturbed, input: Tensor) -> tuple[Tensor, bool]:
@@ -26,10 +27,10 @@ def with_batch(layer: Perturbed, input: Tensor) -> tuple[Tensor, bool]:
             f"{spatial} spatial dimension(s), or the same without N."
         )
     has_batch = input.dim() == spatial + 2
-    return input if has_batch else input.unsqueeze(0), has_batch
+    return input if has_batch else single_example(layer, input), has_batch
 
 
-def padded(layer: Perturbed, x: Tensor) -> tuple[Conv, Tensor]:
+def op_and_padded_input(layer: Perturbed, x: Tensor) -> tuple[Conv, Tensor]:
     """Return the op of a convolution that is not transposed, and its input, padded where the op cannot pad itself."""
     plain: Any = layer
     padding = plain.padding
@@ -50,7 +51,7 @@ class _Convolution(Perturbed, default=("weight",), optional=("bias",), fixed_lay
         noise = perturbations(self, x, compute_dtype(self, x, layer.weight))
         y = noise.affine(op, x)
         is_simple = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-        if noise.at_once is not None and has_batch and is_simple:
+        if has_batch and is_simple:
             remember_call(self, noise, op, x, y)
         return y if has_batch else y.squeeze(0)
 
@@ -63,7 +64,7 @@ class _Conv(_Convolution, remembered_options=("stride", "padding", "dilation", "
         if not is_noisy(self):
             return super().forward(input)
         x, has_batch = with_batch(self, input)
-        op, x = padded(self, x)
+        op, x = op_and_padded_input(self, x)
         return self._convolve(op, x, has_batch)
 
 

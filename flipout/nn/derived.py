@@ -23,7 +23,7 @@ class Derived(Perturbed, reads_itself=False):
 
 
 class ByReads(Derived, stacks_weights=True):
-    """Mixed into a module of a type that nobody knows, before it: every read of its own Parameters is noisy."""
+    """Mixed in before a module of an unknown type: every read of its own Parameters is noisy."""
 
 
 @cache
@@ -49,7 +49,7 @@ def by_reads(plain: type[nn.Module], matrices: tuple[str, ...], others: tuple[st
 
 
 @cache
-def derived(plain: type[nn.Module], known: type[Perturbed]) -> type[Perturbed]:
+def derived_layer(plain: type[nn.Module], known: type[Perturbed]) -> type[Perturbed]:
     """Return the perturbed class of a module whose class derives from that of a known layer.
 
     The module's own methods come first: a `forward` that ends in `super().forward(…)` arrives at the perturbed layer,
@@ -78,5 +78,5 @@ def _named(plain: type, bases: tuple[type, ...], origin: tuple[Any, ...], **decl
 
 
 def _new(kind: str, *origin: Any) -> nn.Module:
-    derived_type = {"by_reads": by_reads, "derived": derived, "mixed": mixed_into}[kind](*origin)
+    derived_type = {"by_reads": by_reads, "derived": derived_layer, "mixed": mixed_into}[kind](*origin)
     return derived_type.__new__(derived_type)

@@ -43,7 +43,7 @@ class Directions:
         return Scan(self.cell, product, project, reverse)(gates, state, alive)
 
     def _written_out(self, x: Tensor, suffix: str, state: State, reverse: bool) -> tuple[Tensor, State] | None:
-        """Run `FlippedLSTM` from the input on, or return None if it does not serve these weights."""
+        """Run `FlippedLSTM`, input products included; return None if it does not serve these weights."""
         biases = [f"{name}{suffix}" for name in ("bias_ih", "bias_hh")] if self.layer.bias else []
         if f"weight_hh{suffix}" not in self.noise or any(name in self.noise for name in biases):
             return None

@@ -1,8 +1,8 @@
 """Keeps torch's transformers off their fast path, which reads weights instead of calling the layers.
 
 A `TransformerEncoderLayer` or `TransformerEncoder` checks one of its own attributes before it takes the fast path. In a
-converted model this attribute is False while a layer inside is noisy. Nothing else reads the attribute, no switch of
-the whole process is changed, and the mean still takes the fast path.
+converted model this attribute is False while a layer inside is noisy. Nothing else reads the attribute, and no global
+switch is changed. A pass with the mean weights still takes the fast path.
 """
 
 from functools import cache

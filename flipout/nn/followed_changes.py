@@ -1,15 +1,18 @@
 """Following changes of a converted model: layers that were added, Parameters that were replaced or tied."""
 
+import warnings
+
 from torch import nn
 
+from .._reprs import first_few
 from .._torch_internals import constant_when_compiled
-from ..errors import Unsupported
+from ..errors import LeftPlain, Unsupported
 from .base import Perturbed
 from .layers import own_parameter
 from .models import layer_keys, parameter_names, refuse_reuse
 from .pending import settle
 from .plan import Keys
-from .refused_changes import check_shapes, refuse_computed, refuse_plain_readers, refuse_two_noises
+from .refused_changes import check_companion_shapes, refuse_computed, refuse_plain_readers, refuse_two_noises
 from .root import Root
 from .rooting import detach_inner_roots, join_modules_around, living_roots, share_quiet_rows
 from .transformer_layout import takes_sequences, transformer_batch_dim
@@ -19,7 +22,7 @@ from .transformer_layout import takes_sequences, transformer_batch_dim
 def check_layer(layer: Perturbed) -> None:
     """Check a layer that is its own root."""
     refuse_computed(layer)
-    check_shapes([layer])
+    check_companion_shapes([layer])
     settle(layer, layer)
 
 
@@ -36,7 +39,7 @@ def follow_change(root: Root, module: nn.Module) -> None:
     perturbed = [own_parameter(layer, name) for layer in layers.values() for name in layer.flipout.distributions]
     is_functional = not all(isinstance(parameter, nn.Parameter) for parameter in perturbed)
     if not is_functional:
-        check_shapes(layers.values())
+        check_companion_shapes(layers.values())
         refuse_plain_readers(module, layers)
         refuse_two_noises(layers)
         refuse_reuse(
@@ -59,10 +62,24 @@ def follow_change(root: Root, module: nn.Module) -> None:
         if layer.flipout.roots[-1][0] is root:
             layer.flipout.label = label
     if not is_functional:
+        _warn_of_replaced(root.structure.replaced_layers(module))
+        root.structure.remember_layers(layers)
         root.structure.record(module, same_keys=not changed)
         root.forget_roster()
         for layer in layers.values():
             layer.flipout.remembered = layer.flipout.own_roster = None
+
+
+def _warn_of_replaced(labels: list[str]) -> None:
+    """Name layers that lost their noise because a plain module was put in their place."""
+    if labels:
+        warnings.warn(
+            f"Perturbed layers were replaced by plain ones, which have no noise: {first_few(labels)}. transformers' "
+            "resize_token_embeddings replaces a head that is not tied, for example. Perturb them again: "
+            f"flipout.perturb(model, distribution, where={[f'{label}.*' for label in labels[:8]]}).",
+            LeftPlain,
+            stacklevel=2,
+        )
 
 
 def _changed_keys(root: Root, module: nn.Module, layers: dict[str, Perturbed], is_functional: bool) -> dict[str, Keys]:

@@ -1,4 +1,4 @@
-"""Layers of other libraries. None of those libraries is imported: a layer is told by the name of its class."""
+"""Layers of other libraries. None of those libraries is imported: a layer is recognised by the name of its class."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from .layers import parameter_of
 class Conv1D(Derived, default=("weight",), optional=("bias",), reads_itself=True):
     """Mixed into transformers' `Conv1D`, before it: a linear layer whose weight is stored (in, out).
 
-    Its own forward folds tokens into the batch, so that nobody could tell the examples apart.
+    Its own forward folds tokens into the batch, which hides the examples.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -30,5 +30,5 @@ class Conv1D(Derived, default=("weight",), optional=("bias",), reads_itself=True
 
 MIXINS: dict[str, type[Perturbed]] = {"transformers.pytorch_utils.Conv1D": Conv1D}
 
-# Modules whose reads of their own weights are all there is to know.
+# Modules that only read their own weights, so that noisy reads are all they need.
 READ_BY_DEFAULT = frozenset({"torch_geometric.nn.dense.linear.Linear"})

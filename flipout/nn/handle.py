@@ -1,4 +1,4 @@
-"""A perturbed Parameter as code outside of its layer reads it, within a noisy pass.
+"""The handle that code outside of a layer gets when it reads a perturbed Parameter within a noisy pass.
 
 Noise belongs to the Parameter, not to the call of its layer. `F.linear(x, self.proj.weight)` does not call `proj`, so
 the attribute gives a handle in place of the Parameter. The handle knows the Parameter's shape, dtype and device. A
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnservedRead
-from .reader import is_inside_function, reader
+from .reader import caller, is_inside_function
 
 Values = Sequence[Tensor]
 
@@ -44,10 +44,10 @@ class NoisyParameter(Tensor):
     """
 
     _sources: tuple[Source, ...]  # the Parameters
-    _compute: Callable[[Values], Tensor]  # makes the value of theirs
+    _compute: Callable[[Values], Tensor]  # computes this value from the values of the Parameters
     _at_mean: Tensor  # the value at the means, without a gradient: it has the shape, dtype and device
     _is_transposed: bool | None  # False for a matrix as it is stored, True for its transpose, None for anything else
-    _is_routed: bool  # one of the matrices that a Parameter of three dimensions stacks, as experts are
+    _is_routed: bool  # an expert: one of the matrices that a Parameter of three dimensions stacks
 
     @staticmethod
     def __new__(
@@ -79,7 +79,7 @@ class NoisyParameter(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        raise refusal(handles_in([args, kwargs or {}]), str(func), "torch runs it out of sight")
+        raise refusal(handles_in([args, kwargs or {}]), str(func), "torch runs it where its operands cannot be seen")
 
 
 def handle_of(layer: Any, name: str, parameter: Tensor) -> NoisyParameter:
@@ -116,7 +116,7 @@ def refusal(handles: Sequence[NoisyParameter], operation: str, why: str) -> Unse
             else ""
         )
     return UnservedRead(
-        f"{labels}: {operation} at {reader()} reads this perturbed Parameter outside of its layer. {why[:1].upper()}"
+        f"{labels}: {operation} at {caller()} reads this perturbed Parameter outside of its layer. {why[:1].upper()}"
         f"{why[1:]}. Leave the Parameter out: perturb(model, …, where=lambda name: …)."
         f"{shared}"
     )

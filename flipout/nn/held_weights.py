@@ -63,7 +63,7 @@ def example_weights(layer: nn.Module) -> dict[str, Tensor]:
         raise NotPerturbed(
             f"{type(layer).__name__} is not a perturbed layer; example_weights takes one layer, such as model.fc1."
         )
-    follow_all(layer, [layer])
+    follow_all(layer.modules(), [layer])
     session, keys = held_pass(layer)
     if session.examples is None:
         raise NoExampleWeights(

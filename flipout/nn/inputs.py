@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from ..backend import is_autocast_on
-from ..errors import ExampleCount, InvalidInput
+from ..errors import InvalidInput
 from .layers import label_of
-from .layouts import batch_sizes
+from .layouts import Layout
+from .row_count import batch_rows, single_example
+from .row_count import check_batch as check_batch
 
 if TYPE_CHECKING:
     from .base import Perturbed
@@ -29,23 +31,32 @@ class PositionMajor(NamedTuple):
 Place = int | PositionMajor | None
 
 
-def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor, Place]:
+def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int, layout: Layout | None = None) -> tuple[Tensor, Place]:
     """Move the example's dimension to the front.
 
     Args:
         layer: The layer that is called. Its plan knows the example's dimension.
         x: The input, (…, *features).
         feature_dims: How many dimensions at the end are features.
+        layout: Where the examples are, if it is not the layer's input but the operand of a read.
 
     Returns:
         The input with rows first, and where the rows were, for `rows_back`; None for a single example without a
         dimension of its own.
+
+    Raises:
+        InvalidInput: The input has too few dimensions.
+
+    Example:
+        >>> rows, place = flipout.nn.rows_first(self, x, feature_dims=1)
+        >>> return flipout.nn.rows_back(noise.product(op, rows, "weight"), place)
     """
     plan = layer.flipout
-    if plan.layout is not None and x.dim() - feature_dims > plan.layout.dim:
-        dim = plan.layout.dim
+    layout = plan.layout if layout is None else layout
+    if layout is not None and x.dim() - feature_dims > layout.dim:
+        dim = layout.dim
         x = x.movedim(dim, 0) if dim else x
-        if plan.layout.order != "position-major":
+        if layout.order != "position-major":
             return x, dim
         examples = batch_rows(layer, x.shape[0])
         turned = x.unflatten(0, (-1, examples)).transpose(0, 1)
@@ -56,7 +67,7 @@ def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor
     if outer > dim and not is_single:
         return x.movedim(dim, 0) if dim else x, dim
     if is_single or outer == 0 or (outer == dim and plan.batch_dim is None):
-        return x.unsqueeze(0), None
+        return single_example(layer, x), None
     raise InvalidInput(
         f"{label_of(layer)}: input of shape {tuple(x.shape)} has no dimension {dim} for the example before its "
         f"{feature_dims} feature dimension(s). Give another batch_dim to perturb(…, batch_dim=…), for this layer alone "
@@ -67,76 +78,44 @@ def rows_first(layer: "Perturbed", x: Tensor, feature_dims: int) -> tuple[Tensor
 def rows_back(y: Tensor, place: Place) -> Tensor:
     """Undo `rows_first`: (N, …) gets its rows back to their place.
 
-    Dimension 0 returns y itself, since `fully_shard` warns of modules that return views.
+    Dimension 0 returns y itself, since `fully_shard` warns of modules that return views. Any other result is made
+    contiguous, as that of the plain layer is: models call `.view` on it.
+
+    Args:
+        y: The output, rows first, (N, …).
+        place: The second value of `rows_first`.
+
+    Returns:
+        The output in the form of the input.
+
+    Example:
+        >>> rows, place = flipout.nn.rows_first(self, x, feature_dims=1)
+        >>> return flipout.nn.rows_back(noise.product(op, rows, "weight"), place)
     """
     if place is None:
         return y.squeeze(0)
     if isinstance(place, PositionMajor):
         y, place = y.unflatten(0, (-1, place.positions)).transpose(0, 1).flatten(0, 1), place.dim
-    return y.movedim(0, place) if place else y
-
-
-def batch_rows(layer: "Perturbed", rows: int) -> int:
-    """Return the number of rows of the root's batch, which the layer's `rows` are folded from.
-
-    Raises:
-        ExampleCount: The layer is called outside its root, or its rows are not a multiple of the batch's.
-    """
-    learned = next((root.thread.running.rows for root, _ in layer.flipout.roots if root.thread.running.rows), None)
-    if learned is None:
-        raise ExampleCount(
-            f"{label_of(layer)}: its examples are folded into dimension {layer.flipout.layout.dim}, "  # pyright: ignore[reportOptionalMemberAccess]
-            "as example_inputs have shown, and how many there are is known only inside a call of the whole model. Call "
-            "the model that was given to perturb."
-        )
-    if rows % learned:
-        raise ExampleCount(
-            f"{label_of(layer)}: {rows} rows do not split into the {learned} examples of the model's input, as they "
-            "did for the example_inputs of perturb. Give example_inputs that show how this input is laid out."
-        )
-    return learned
-
-
-def check_batch(layer: "Perturbed", rows: int) -> None:
-    """Refuse to take `rows` for the number of examples if no input of the root has as many in dimension 0.
-
-    Layers that were told their layout, by `batch_dim` or by `batch_first`, are believed. So is a single row, which may
-    be an example without a dimension of its own.
-
-    Raises:
-        ExampleCount: Tokens, windows or time steps are probably folded into the layer's rows.
-    """
-    plan = layer.flipout
-    if (
-        rows == 1
-        or plan.batch_dim is not None
-        or plan.inherited_batch_dim
-        or plan.takes_sequences
-        or layer._declared.fixed_layout
-    ):
-        return
-    for root, _ in plan.roots:
-        running = root.thread.running
-        if running.session is not None and running.inputs is not None:
-            args = running.inputs[0]
-            if args and isinstance(args[0], Tensor) and args[0].shape[:1] == (rows,):
-                continue  # the usual case, without a walk through all inputs
-            sizes = batch_sizes(running.inputs)
-            if sizes and rows not in sizes:
-                listed = " or ".join(map(str, sorted(sizes)))
-                raise ExampleCount(
-                    f"{label_of(layer)}: its input has {rows} rows, but the model was called with {listed} in "
-                    "dimension 0. If tokens, windows or time steps were folded into the rows, show perturb a batch, "
-                    "perturb(model, …, example_inputs=batch), and it follows the fold; if each row is an example all "
-                    f"the same, say so: perturb(model, …, batch_dim={{'{plan.label or '*'}': 0}})."
-                )
+    return y.movedim(0, place).contiguous() if place else y
 
 
 def compute_dtype(layer: "Perturbed", x: Tensor, weight: Tensor, name: str = "input") -> torch.dtype:
     """Return the dtype to compute in: autocast's, or the dtype that input and weight, of any shape, share.
 
+    Args:
+        layer: The layer, which an error names.
+        x: The input.
+        weight: The weight.
+        name: What an error calls the input.
+
+    Returns:
+        The dtype for `perturbations`.
+
     Raises:
         InvalidInput: The input is not a tensor, or its dtype differs from the weight's.
+
+    Example:
+        >>> dtype = flipout.nn.compute_dtype(self, x, self.weight)
     """
     if not isinstance(x, Tensor):
         raise not_a_tensor(layer, x, name)

@@ -9,7 +9,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from ..errors import Unsupported
 from .base import Perturbed
-from .derived import by_reads, derived, mixed_into
+from .derived import by_reads, derived_layer, mixed_into
 from .foreign import MIXINS, READ_BY_DEFAULT
 
 Layers = Mapping[type[nn.Module], type[Perturbed]]
@@ -37,7 +37,7 @@ def kind_of(module: nn.Module, layers: Layers) -> type[Perturbed] | None:
         return mixed_into(plain, mixin)
     known = next((layers[base] for base in plain.__mro__ if base in layers), None)
     if known is not None and not issubclass(plain, LazyModuleMixin):
-        return derived(plain, known)
+        return derived_layer(plain, known)
     parameters = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
     if not parameters or any(isinstance(p, UninitializedParameter) for p in parameters.values()):
         return None

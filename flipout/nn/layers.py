@@ -23,7 +23,8 @@ def label_of(layer: "Perturbed") -> str:
 def is_noisy_now(layer: "Perturbed") -> bool:
     """Return True if a call of the layer is perturbed now, without regard to a checkpoint that replays an answer."""
     plan = layer.flipout
-    return bool(plan.distributions) and (layer.training or plan.sampled)
+    # Dynamo of torch 2.11 does not trace bool() of a dict, and would break every layer's graph here.
+    return len(plan.distributions) > 0 and (layer.training or plan.sampled)
 
 
 def needs_root_draw(layer: "Perturbed") -> bool:

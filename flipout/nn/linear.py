@@ -40,6 +40,6 @@ class Linear(Perturbed, nn.Linear, default=("weight",), optional=("bias",)):
         noise = perturbations(self, x, compute_dtype(self, input, weight))
         op = LinearOp(self.in_features, weight.shape[0])  # not out_features: torch follows a replaced weight too
         y = noise.affine(op, x)
-        if noise.at_once is not None and batch_dim == 0:
+        if batch_dim == 0:
             remember_call(self, noise, op, x, y)
         return rows_back(y, batch_dim)

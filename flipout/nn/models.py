@@ -11,6 +11,7 @@ from .base import Perturbed
 from .checks import check_module
 from .plan import Keys, parameter_key
 from .structure import follow_all
+from .walk import named_modules, named_parameters
 
 
 def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distribution)") -> dict[str, Perturbed]:
@@ -20,16 +21,17 @@ def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distri
         NotPerturbed: There is none. The message names the `fix`.
     """
     check_module(model)
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, Perturbed)}
+    modules = named_modules(model)
+    layers = {name: module for name, module in modules.items() if isinstance(module, Perturbed)}
     if not layers:
         raise NotPerturbed(f"{type(model).__name__} has no perturbed layers. Convert it first: {fix}.")
-    follow_all(model, layers.values())
+    follow_all(modules.values(), layers.values())
     return layers
 
 
 def parameter_names(model: nn.Module) -> dict[int, str]:
     """Return id of a Parameter → its first name."""
-    return {id(parameter): name for name, parameter in model.named_parameters()}
+    return {id(parameter): name for name, parameter in named_parameters(model)}
 
 
 def layer_keys(first_names: dict[int, str], layer: Perturbed) -> Keys:

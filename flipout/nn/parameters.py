@@ -44,7 +44,7 @@ class Perturbations:
         self.layer, self.session, self.keys, self.dtype = layer, session, keys, dtype
         self.scheme = WithFactors(scheme) if layer.flipout.has_factors else scheme
         self.draw = session.draw
-        self.at_once = at_once  # what was made in one call for the whole model
+        self.at_once = at_once  # signs and noise that were drawn in one call for the whole model
         self.distributions = layer.flipout.distributions
 
     def __contains__(self, name: str) -> bool:
@@ -56,6 +56,10 @@ class Perturbations:
 
     def matrix(self, name: str, part: Part | None = None) -> Perturbation:
         """Return a matrix Parameter under the draw, or a part of its rows, and note that this call uses it.
+
+        Args:
+            name: The name of the Parameter in the layer.
+            part: Some rows of a Parameter that packs several matrices.
 
         Raises:
             WeightReused: The scheme allows one use in a forward pass, and this is the second.
@@ -73,7 +77,13 @@ class Perturbations:
         return replace(p, part=part) if part else p
 
     def for_examples(self, name: str, first: int, examples: int) -> Perturbation:
-        """Return a Parameter under the draw, for examples `first` onward."""
+        """Return a Parameter under the draw, for examples `first` onward.
+
+        Args:
+            name: The name of the Parameter in the layer.
+            first: The index of the first example.
+            examples: The number of examples.
+        """
         layer, plan = self.layer, self.layer.flipout
         parameter, distribution = parameter_of(layer, name), self.distributions[name]
         if type(parameter) is not nn.Parameter and sharded(parameter):
@@ -140,7 +150,13 @@ class Perturbations:
         return op.apply(x, mean.narrow(0, part.start, part.length) if part else mean, bias)
 
     def bound(self, op: Op, weight: str, *biases: str) -> BoundProduct:
-        """Return `product` as a function of x (N, …), for many inputs. Biases may have noise or be missing."""
+        """Return `product` as a function of x (N, …), for many inputs. Biases may have noise or be missing.
+
+        Args:
+            op: The arithmetic.
+            weight: The name of the layer's weight.
+            *biases: Names of biases to add.
+        """
         without_noise = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
         present = [bias.to(self.dtype) for bias in without_noise if bias is not None]
         plain = reduce(torch.add, present) if present else None
@@ -158,7 +174,11 @@ class Perturbations:
         return lambda x: product(x) + vector
 
     def vector(self, name: str) -> Tensor:
-        """Return the vector Parameter that each row sees, (rows or 1, *shape)."""
+        """Return the vector Parameter that each row sees, (rows or 1, *shape).
+
+        Args:
+            name: The name of the Parameter in the layer.
+        """
         if name not in self:
             return attrgetter(name)(self.layer).to(self.dtype).unsqueeze(0)
         vectors = self.scheme.vector(self[name]) if self.session.formed is None else self.formed(name)
@@ -166,22 +186,56 @@ class Perturbations:
         return vectors if repeats == 1 else vectors.repeat_interleave(repeats, 0)
 
     def formed(self, name: str) -> Tensor:
-        """Return the Parameter that each example sees, (examples, *shape). The first call that needs it makes it."""
-        weights, key = self.session.formed, (self.keys[name], sign_groups(self.layer, name), self.dtype)
+        """Return the Parameter that each example sees, (examples, *shape). The first call computes it for all.
+
+        Passes of one sample each may share what is formed for several samples.
+
+        Args:
+            name: The name of the Parameter in the layer.
+        """
+        session = self.session
+        assert session.examples is not None
+        first, _ = session.formed_for or (session.offset, session.examples)
+        return self.formed_together(name).narrow(0, session.offset - first, session.examples)
+
+    def formed_together(self, name: str) -> Tensor:
+        """Return the Parameter for all examples whose weights are formed with this pass: (examples, *shape).
+
+        Args:
+            name: The name of the Parameter in the layer.
+        """
+        session = self.session
+        weights, key = session.formed, (self.keys[name], sign_groups(self.layer, name), self.dtype)
         assert weights is not None
+        assert session.examples is not None
+        first, count = session.formed_for or (session.offset, session.examples)
         if key not in weights:
-            weights[key] = self.scheme.weights(self[name], sign_groups(self.layer, name))
+            # ΔW is added before the sum is rounded to the dtype of products.
+            p = self.for_examples(name, first, count)
+            p = replace(p, dtype=torch.promote_types(p.parameter.dtype, self.dtype))
+            weights[key] = _laid_out_like(p.parameter, self.scheme.weights(p, sign_groups(self.layer, name))).to(
+                self.dtype
+            )
         return weights[key]
 
     def _with_formed(self, op: Op, weight: str, bias: Tensor | None) -> BoundProduct:
         """Return the product with the weights that were formed for each example."""
-        assert self.session.examples is not None
-        return partial(op.batched(self.session.examples).apply, weight=self.formed(weight), bias=bias)
+        examples, weights = self.session.examples, self.formed(weight)
+        assert examples is not None
+        if examples == 1:
+            return Straight(op, weights[0], bias)
+        return partial(op.batched(examples).apply, weight=weights, bias=bias)
 
     def affine(self, op: Op, x: Tensor, weight: str = "weight", bias: str = "bias") -> Tensor:
         """Return the op's output (N, …) for x (N, …) with a weight and a bias of the layer.
 
         Either may be perturbed or plain, and the bias may be missing.
+
+        Args:
+            op: The arithmetic.
+            x: The input, rows first.
+            weight: The name of the layer's weight.
+            bias: The name of the layer's bias.
         """
         if bias not in self.distributions:
             parameters = self.layer._parameters
@@ -196,3 +250,11 @@ class Perturbations:
         if self.session.formed is not None:
             return add_by_example(y, self.formed(bias), op.out_dim)
         return self.scheme.add_vector(y, self[bias], op.out_dim)
+
+
+def _laid_out_like(parameter: Tensor, weights: Tensor) -> Tensor:
+    """Return formed kernels in the memory layout of the Parameter, so that no convolution has to copy them."""
+    is_channels_last = parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
+    if not is_channels_last or parameter.is_contiguous():
+        return weights
+    return weights.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, weights.shape[:2])

@@ -1,45 +1,66 @@
-"""Companions that were made on the meta device: they have no numbers until somebody writes some."""
+"""Companions that were made on the meta device: they have no numbers until they are initialised or loaded."""
 
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .._shards import refuse_shards
-from .companions import companion_names, initial_companions, write
+from .companions import companion_names, initial_companions, write_value
 from .layers import label_of
 
 if TYPE_CHECKING:
     from .base import Perturbed
 
 
-def mark_pending(layer: "Perturbed") -> None:
-    """Remember which companions are on the meta device: once they get memory, it holds no numbers yet."""
+_LOADED = "_is_hf_initialized"  # transformers marks what it has loaded, and modules that it has initialised
+
+
+class Unwritten(NamedTuple):
+    """A tensor without numbers: it is on the meta device, or was given memory by `to_empty`."""
+
+    tensor: Tensor  # not a weak reference: torch swaps no tensor that has one, as tied companions of two layers would
+    version: int  # autograd counts the writes to a tensor
+
+
+def mark_pending(layer: "Perturbed", unwritten: Iterable[str] = ()) -> None:
+    """Remember which companions have no numbers: those on the meta device, and those named."""
     for name in layer.flipout.learned:
         for companion in companion_names(layer, name):
-            if attrgetter(companion)(layer).is_meta:
-                layer.flipout.pending[companion] = 0
+            value = attrgetter(companion)(layer)
+            if value.is_meta or companion in unwritten:
+                version = 0 if value.is_meta or value.is_inference() else value._version
+                layer.flipout.pending[companion] = Unwritten(value, version)
+
+
+def unwritten_companions(layer: "Perturbed") -> list[str]:
+    """Return the companions from the meta device that nobody has written yet."""
+    return [name for name in layer.flipout.pending if _is_pending(layer, name)]
 
 
 def forget_written(layer: "Perturbed") -> None:
     """Drop the companions that somebody has written. Called before a copy, whose tensors count writes anew."""
-    pending = layer.flipout.pending
-    layer.flipout.pending = {name: since for name, since in pending.items() if _is_pending(layer, name)}
+    layer.flipout.pending = {name: layer.flipout.pending[name] for name in unwritten_companions(layer)}
 
 
 def count_anew(layer: "Perturbed") -> None:
     """Start counting writes to the companions of a copy: nobody has written them yet."""
-    for companion in layer.flipout.pending:
-        value = attrgetter(companion)(layer)
-        layer.flipout.pending[companion] = 0 if value.is_meta else value._version
+    mark_pending(layer, list(layer.flipout.pending))
+
+
+def settle_loaded(layer: "Perturbed") -> None:
+    """Initialise what a checkpoint lacked, after transformers has loaded the rest of a layer."""
+    if layer.flipout.pending and _LOADED in layer.__dict__:
+        settle(layer, layer)
 
 
 @torch.no_grad()
 def settle(layer: "Perturbed", module: nn.Module) -> None:
     """Initialise the companions that came from the meta device and that nobody has written since.
 
-    The mean is read now: whoever initialises a model by hand is done by its first use.
+    The mean is read only now, since a model that is initialised by hand is complete by its first use.
 
     Args:
         layer: A perturbed layer.
@@ -60,7 +81,7 @@ def settle(layer: "Perturbed", module: nn.Module) -> None:
             )
             initial = initial_companions(layer, name, mean)
             for companion in unwritten:
-                write(values[companion], initial[companion])
+                write_value(values[companion], initial[companion])
         for companion in values:
             plan.pending.pop(companion, None)
 
@@ -98,6 +119,13 @@ def _moved(value: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 
 def _is_pending(layer: "Perturbed", companion: str) -> bool:
-    """Return True if a companion from the meta device has no numbers yet: autograd counts the writes to a tensor."""
-    value, since = attrgetter(companion)(layer), layer.flipout.pending.get(companion)
-    return since is not None and (value.is_meta or value.is_inference() or value._version <= since)
+    """Return True if a companion from the meta device has no numbers yet."""
+    value, unwritten = attrgetter(companion)(layer), layer.flipout.pending.get(companion)
+    if unwritten is None or value.is_meta:
+        return unwritten is not None
+    if unwritten.tensor is value:
+        return value.is_inference() or value._version <= unwritten.version
+    # Somebody put another tensor in its place. Loaders fill it; transformers does not, if its checkpoint lacks the key.
+    mean = attrgetter(next(name for name in layer.flipout.learned if companion.startswith(f"{name}_")))(layer)
+    by_transformers = _LOADED in layer.__dict__ and (hasattr(mean, _LOADED) or mean._version > 0)
+    return by_transformers and not hasattr(value, _LOADED)

@@ -10,7 +10,7 @@ import torch
 from ..distributions import Distribution
 from ..errors import Unsupported
 from ..schemes import Scheme
-from .layouts import Layout
+from .layouts import Layout, Reads
 from .root import Root
 from .spans import Span, is_recomputing, open_spans
 
@@ -29,21 +29,25 @@ class Plan:
     distributions: dict[str, Distribution]
     converted_scheme: Scheme  # `using` may put another scheme in its place
     roots: list[tuple[Root, Keys]]  # the modules around this layer that take its draws, with the keys there
-    label: str = ""  # the layer's name in the last root, for messages
+    label: str = ""  # the layer's name in its latest root, for messages
     is_rooted: bool = False  # the roots are other modules; a layer made by hand is its own root
     learned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of learned companions
-    prior_suffixes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → those of its prior's numbers
+    prior_suffixes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Parameter → suffixes of its prior
     has_factors: bool = False  # a distribution has directions (`Distribution.factors`)
     is_checked: bool = False  # a root has checked the layer since a Parameter was replaced; compiled code guards this
-    pending: dict[str, int] = field(default_factory=dict)  # companion from meta without numbers → its version
+    pending: dict[str, Any] = field(default_factory=dict)  # companion from the meta device → its tensor without numbers
     quiet_rows: dict[str, int] = field(default_factory=dict)  # Parameter → the row that is never perturbed
     batch_dim: int | None = None  # the example's dimension that the user asked for
+    is_told: bool = False  # the user asked for it by the layer's name, so its rows are believed
     inherited_batch_dim: int = 0  # the example's dimension in the modules around, if the user did not ask
     takes_sequences: bool = False  # inputs are (N, time, features) in either order, or (time, features) of one example
-    layout: Layout | None = None  # where the input has its examples, as a batch has shown
+    layout: Layout | None = None  # where the input has its examples, learned from `example_inputs`
+    unknown: str = ""  # why the layout could not be learned, if dimension 0 cannot be assumed
+    reads: Reads = field(default_factory=dict)  # layouts of reads outside of the layer, learned from `example_inputs`
     remembered: Any = None  # how the layer computed an input of the usual shape
-    own_roster: Any = None  # of this layer alone, for calls outside every root
-    open_contexts: list[Span] = field(default_factory=list)  # on this layer, in any thread
+    formed: Any = None  # the weights of a sample that `predict` has formed, for this layer and others
+    own_roster: Any = None  # the roster of this layer alone, for calls outside every root
+    open_contexts: list[Span] = field(default_factory=list)  # contexts that hold this layer, in any thread
 
     @property
     def scheme(self) -> Scheme:
@@ -85,4 +89,12 @@ class Plan:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, which starts outside every context."""
-        return {**self.__dict__, "open_contexts": [], "remembered": None, "own_roster": None}
+        pending = dict.fromkeys(self.pending)  # the tensors of the copy are others
+        return {
+            **self.__dict__,
+            "open_contexts": [],
+            "remembered": None,
+            "formed": None,
+            "own_roster": None,
+            "pending": pending,
+        }

@@ -1,6 +1,7 @@
 """Reading a perturbed Parameter of a layer without calling the layer."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ from .call import find_pass, perturbations
 from .declaration import sign_groups
 from .inputs import Place, rows_first
 from .layers import is_noisy_now, label_of, parameter_of
+from .layouts import CONSTANT, SEVERAL, Layout
 from .parameters import Perturbations
-from .reader import innermost_call, is_checkpointed, is_own, is_own_name
+from .probe import ReadSite
+from .reader import innermost_call, is_checkpointed, is_own, is_own_name, running_method
 from .spans import is_recomputing
 
 # Code of this library that reads Parameters of its own layers: most reads, so they are told by a look.
@@ -26,12 +29,12 @@ def is_read_noisy(layer: Any) -> bool:
             return is_noisy_now(layer)
     if is_recomputing():
         return (innermost_call() is not None or is_checkpointed()) and is_noisy_now(layer)
-    return not layer._declared.reads_itself and not torch.compiler.is_compiling() and _is_called_alone(layer)
+    return not torch.compiler.is_compiling() and (_is_called_alone(layer) or _is_in_method(layer))
 
 
 def _is_called_alone(layer: Any) -> bool:
     """Return True in a call of a layer outside of its model, under `hold`; refuse one that would draw at every read."""
-    if innermost_call() is not layer or not is_noisy_now(layer):
+    if layer._declared.reads_itself or innermost_call() is not layer or not is_noisy_now(layer):
         return False
     if layer.flipout.held is None:
         raise UnservedRead(
@@ -39,6 +42,25 @@ def _is_called_alone(layer: Any) -> bool:
             "own. Call the model, or the layer inside of flipout.hold(model)."
         )
     return True
+
+
+def _is_in_method(layer: Any) -> bool:
+    """Return True in a method of the model or of the layer, under `hold`: `model.encode(x)` runs no hook of the model.
+
+    Raises:
+        UnservedRead: The model's `forward` runs without a call of the model, so there is no draw.
+    """
+    models = [root.structure.module() for root, _ in layer.flipout.roots if root.structure.module is not None]
+    owner = running_method([layer, *models])
+    if owner is None or not is_noisy_now(layer):
+        return False
+    if layer.flipout.held is None and owner == "forward":
+        raise UnservedRead(
+            f"{label_of(layer)}: its Parameter is read in a forward pass that no call of the model began: by "
+            "model.forward(x), or by a class whose __call__ runs no hooks. Call model(x), put such a class inside "
+            "another module and perturb that, or run the forward pass inside of flipout.hold(model)."
+        )
+    return layer.flipout.held is not None
 
 
 def read(layer: Any, name: str, parameter: Any) -> Any:
@@ -83,17 +105,23 @@ def _refuse_while_tracing(context: Any) -> None:
 
 def _is_question(reader: Any) -> bool:
     """Return True if traced code asks only for the type, shape, dtype or the like of what it has just read."""
+    from torch._dynamo.variables.misc import NullVariable
+
     from .served import METADATA
 
     following = reader.instructions[reader.instruction_pointer]
     if following.opname in ("LOAD_ATTR", "LOAD_METHOD") and following.argval in METADATA:
         return True
-    return bool(reader.stack) and getattr(reader.stack[-1], "fn", None) is isinstance
+    # From Python 3.13 on, an empty place lies above the function that is about to be called, before that below it.
+    called = next((value for value in reversed(reader.stack) if not isinstance(value, NullVariable)), None)
+    return getattr(called, "fn", None) is isinstance
 
 
-def example_dim(layer: Any) -> int:
+def example_dim(layer: Any, layout: Layout | None = None) -> int:
     """Return the example's dimension in what a layer's Parameters are multiplied with."""
     plan = layer.flipout
+    if layout is not None:
+        return layout.dim
     if layer._declared.fixed_layout:
         return 0
     if plan.layout is not None:
@@ -101,18 +129,40 @@ def example_dim(layer: Any) -> int:
     return plan.inherited_batch_dim if plan.batch_dim is None else plan.batch_dim
 
 
-def examples_first(layer: Any, x: Tensor) -> tuple[Tensor, Place]:
+_NOT_RUN = "this line has not been run with them"
+
+
+def layout_of_read(sites: Sequence[tuple[Any, ReadSite]]) -> Layout | str | None:
+    """Return the layout of an operand that Parameters meet, why it is unknown, or None if no batch has shown it.
+
+    Args:
+        sites: The layer of each Parameter, and where it is read. A line that the batch has not run is taken to be laid
+            out as those that read the same Parameter and were.
+    """
+    found: set[Layout | str] = set()
+    for layer, site in sites:
+        reads = {other: layout for other, layout in layer.flipout.reads.items() if other.name == site.name}
+        others = {layout for layout in reads.values() if layout != CONSTANT}
+        found.update({reads[site]} if site in reads else others or {_NOT_RUN} if reads else ())
+    if len(found) > 1:
+        return f"{SEVERAL}: {', '.join(sorted(map(str, found)))}"
+    return next(iter(found), None)
+
+
+def examples_first(layer: Any, x: Tensor, layout: Layout | None = None) -> tuple[Tensor, Place]:
     """Return x with the rows of each example together in dimension 0, and where they were, for `rows_back`."""
-    layout, dim = layer.flipout.layout, example_dim(layer)
-    if layout is not None and layout.order == "position-major" and not layer._declared.fixed_layout:
-        return rows_first(layer, x, 0)
+    dim = example_dim(layer, layout)
+    if layout is None and not layer._declared.fixed_layout:
+        layout = layer.flipout.layout
+    if layout is not None and layout.order == "position-major":
+        return rows_first(layer, x, 0, layout)
     return (x.movedim(dim, 0) if dim else x), dim
 
 
-def example_stack(layer: Any, name: str, x: Tensor) -> Tensor:
+def example_stack(layer: Any, name: str, x: Tensor, layout: Layout | None = None) -> Tensor:
     """Return (examples, *shape): the Parameter that each example of x sees. Dimension 0 of x is the rows."""
     parameter = parameter_of(layer, name)
-    noise = perturbations(layer, x, parameter.dtype)
+    noise = perturbations(layer, x, parameter.dtype, layout)
     if noise.session.formed is not None:
         return noise.formed(name)
     return noise.scheme.weights(noise[name], sign_groups(layer, name))

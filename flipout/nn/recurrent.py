@@ -19,6 +19,7 @@ from .inputs import compute_dtype, not_a_tensor
 from .layers import label_of
 from .parameters import Perturbations
 from .recurrent_base import RecurrentBase
+from .row_count import single_example
 
 
 class Recurrent(
@@ -42,6 +43,8 @@ class Recurrent(
         self._check_input(input)
         sequences = Sequences.of(input, self.batch_first)
         data = input.data if isinstance(input, PackedSequence) else input
+        if not sequences.batched:
+            single_example(self, data)
         dtype = compute_dtype(self, data, self.weight_ih_l0)
         state = self._state(sequences, hx, dtype)
         noise = perturbations(self, sequences.x, dtype)
@@ -138,7 +141,8 @@ class LSTM(Recurrent, nn.LSTM):
     Args:
         *args: As for `torch.nn.LSTM`.
         distribution: The noise, such as `flipout.Gaussian(0.1)`.
-        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", or a scheme object.
+        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", "rank_one", or a
+            scheme object.
         where: Which Parameters are perturbed, as a glob, several globs, or a predicate over names. By default all
             weight matrices and no biases.
         **kwargs: As for `torch.nn.LSTM`.
@@ -167,7 +171,8 @@ class GRU(Recurrent, nn.GRU):
     Args:
         *args: As for `torch.nn.GRU`.
         distribution: The noise, such as `flipout.Gaussian(0.1)`.
-        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", or a scheme object.
+        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", "rank_one", or a
+            scheme object.
         where: Which Parameters are perturbed, as a glob, several globs, or a predicate over names. By default all
             weight matrices and no biases.
         **kwargs: As for `torch.nn.GRU`.
@@ -196,7 +201,8 @@ class RNN(Recurrent, nn.RNN):
     Args:
         *args: As for `torch.nn.RNN`.
         distribution: The noise, such as `flipout.Gaussian(0.1)`.
-        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", or a scheme object.
+        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", "rank_one", or a
+            scheme object.
         where: Which Parameters are perturbed, as a glob, several globs, or a predicate over names. By default all
             weight matrices and no biases.
         **kwargs: As for `torch.nn.RNN`.

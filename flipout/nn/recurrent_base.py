@@ -1,4 +1,4 @@
-"""What recurrent layers and cells share."""
+"""The base class of recurrent layers and cells."""
 
 from typing import Any, ClassVar
 

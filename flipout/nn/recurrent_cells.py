@@ -9,11 +9,12 @@ from ..errors import InvalidInput
 from ..ops import recurrent as ops
 from ..ops.linear import Linear
 from ..ops.recurrent import State
-from ..ops.sequences import check_shapes
+from ..ops.sequences import check_state_shapes
 from .call import is_noisy, perturbations
 from .inputs import compute_dtype, not_a_tensor
 from .layers import label_of
 from .recurrent_base import RecurrentBase
+from .row_count import single_example
 
 
 class RecurrentCell(
@@ -36,7 +37,7 @@ class RecurrentCell(
                 f"{label_of(self)}: input of shape {tuple(input.shape)}; expected (N, {self.input_size}), or "
                 f"({self.input_size},) for one example."
             )
-        x = input if input.dim() == 2 else input.unsqueeze(0)
+        x = input if input.dim() == 2 else single_example(self, input, 1)
         dtype = compute_dtype(self, input, self.weight_ih)
         state = self._state(input, hx, dtype)
         noise = perturbations(self, x, dtype)
@@ -52,7 +53,7 @@ class RecurrentCell(
         """Return the last states, (N, hidden_size) each: those of `hx`, or zeros."""
         shape, count = (*input.shape[:-1], self.hidden_size), 1 + self._has_cell_state
         parts = (input.new_zeros(shape),) * count if hx is None else self._state_parts(hx)
-        check_shapes(label_of(self), parts, [shape] * count, ".")
+        check_state_shapes(label_of(self), parts, [shape] * count, ".")
         for part in parts:
             compute_dtype(self, part, self.weight_ih, "hx")
         if self._promotes and input.device.type == "cpu":
@@ -68,7 +69,8 @@ class LSTMCell(RecurrentCell, nn.LSTMCell):
     Args:
         *args: As for `torch.nn.LSTMCell`.
         distribution: The noise, such as `flipout.Gaussian(0.1)`.
-        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", or a scheme object.
+        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", "rank_one", or a
+            scheme object.
         where: Which Parameters are perturbed, as a glob, several globs, or a predicate over names. By default both
             weight matrices and no biases.
         **kwargs: As for `torch.nn.LSTMCell`.
@@ -102,7 +104,8 @@ class GRUCell(RecurrentCell, nn.GRUCell):
     Args:
         *args: As for `torch.nn.GRUCell`.
         distribution: The noise, such as `flipout.Gaussian(0.1)`.
-        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", or a scheme object.
+        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", "rank_one", or a
+            scheme object.
         where: Which Parameters are perturbed, as a glob, several globs, or a predicate over names. By default both
             weight matrices and no biases.
         **kwargs: As for `torch.nn.GRUCell`.
@@ -135,7 +138,8 @@ class RNNCell(RecurrentCell, nn.RNNCell):
     Args:
         *args: As for `torch.nn.RNNCell`.
         distribution: The noise, such as `flipout.Gaussian(0.1)`.
-        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", or a scheme object.
+        scheme: Who shares the noise: "flipout", "shared", "independent", "low_rank", "rank_one", or a
+            scheme object.
         where: Which Parameters are perturbed, as a glob, several globs, or a predicate over names. By default both
             weight matrices and no biases.
         **kwargs: As for `torch.nn.RNNCell`.

@@ -16,14 +16,19 @@ _OLD_HOOKS = {"WeightNorm": "weight_norm", "SpectralNorm": "spectral_norm"}
 
 
 def refuse_computed(layer: Perturbed) -> None:
-    """Refuse a perturbed weight that is computed: it would lose its noise, or have noise of the wrong spread."""
+    """Refuse a perturbed weight that is computed or gone: it would lose its noise, or get a wrong spread."""
     for name in layer.flipout.distributions:
         owner, _, local = name.rpartition(".")
         module = layer.get_submodule(owner)
         # FullyShardedDataParallel, the older API, replaces Parameters by views of its flat Parameter.
-        if local in module._parameters or getattr(module, "_is_fsdp_managed_module", False):
+        if module._parameters.get(local) is not None or getattr(module, "_is_fsdp_managed_module", False):
             continue
         label = layer.flipout.label or "layer"
+        if local in module._parameters:
+            raise Unsupported(
+                f"{label_of(layer)}: its {name} is perturbed, but was set to None since. Put a Parameter back, or call "
+                "flipout.freeze(model) before you take it out, then flipout.perturb(model, …) again."
+            )
         done, fix = _computed_by(module, local, f"model.{label}" if layer.flipout.label else label)
         raise Unsupported(
             f"{label_of(layer)}: its {name} is perturbed, but was {done} since: it is computed, not a Parameter. "
@@ -110,7 +115,7 @@ def _are_equal(left: Any, right: Any) -> bool:
     )
 
 
-def check_shapes(layers: Iterable[Perturbed]) -> None:
+def check_companion_shapes(layers: Iterable[Perturbed]) -> None:
     """Refuse a replaced Parameter whose shape no longer fits its companions."""
     for layer in layers:
         for name in layer.flipout.learned:

@@ -8,16 +8,25 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from .._torch_internals import running_calls
 from ..draws.draw import Draw, fresh_seed
 from ..draws.passes import Pass
 from ..errors import Unsupported
+from .batches import Batch
 from .checkpoints import decide_once, in_checkpoint
+from .generation import (
+    GENERATE,
+    caches_in,
+    check_cache,
+    check_prompts,
+    mark_cache,
+    refuse_fresh_draws,
+    running_generation,
+)
 from .history import PassHistory, ambiguous
 from .layers import is_perturbed, label_of, needs_root_draw
-from .layouts import Batch
 from .roster import LayerRoster, layers_under, roster_of
 from .spans import Span, is_recomputing, open_spans
 from .structure import Structure, follow
@@ -33,13 +42,15 @@ class _RunningPass:
         self.session: Pass | None = None
         self.span: Span | None = None
         self.in_backward = False  # the pass is a recomputation
-        self.examples: int | None = None  # of the last forward pass
-        self.rows: int | None = None  # of the root's own batch, if it is known which input that is
+        self.examples: int | None = None  # in the last forward pass
+        self.rows: int | None = None  # in the root's own batch, if it is known which input that is
         self.inputs: Any = None  # the arguments of the root's call
-        self.audit: Any = None  # who watches the pass, if it is the first
+        self.is_single = False  # `inputs` are one example, without a dimension for examples
+        self.audit: Any = None  # the `Audit` of the pass, if it is the first
+        self.caches: list[Any] = []  # caches of keys and values that the pass was called with
 
 
-class _Thread(threading.local):
+class _ThreadPass(threading.local):
     """The forward pass of each thread, in an object: dynamo loses what is written to the `threading.local` itself."""
 
     def __init__(self) -> None:
@@ -52,14 +63,15 @@ class Root:
 
     share_base: bool = False
     process_group: Any = None
-    thread: _Thread = field(default_factory=_Thread)
+    thread: _ThreadPass = field(default_factory=_ThreadPass)
     callers: dict[int, nn.Module] = field(default_factory=dict)  # thread → the module whose forward pass runs there
-    roster: LayerRoster | None = None  # of the layers inside, made by the first forward pass
+    roster: LayerRoster | None = None  # the Parameters that are drawn together, listed by the first forward pass
     history: PassHistory = field(default_factory=PassHistory)
     structure: Structure = field(default_factory=Structure)
-    audited: set[bool] = field(default_factory=set)  # the modes, training or eval, whose first pass was watched
-    unread: set[str] = field(default_factory=set)  # the Parameters that no such pass read
-    batch: Batch | None = None  # which input of the module counts the examples, as a batch has shown
+    audited: set[bool] = field(default_factory=set)  # the modes (training, eval) whose first pass was audited
+    unread: set[str] = field(default_factory=set)  # the Parameters that no audited pass read
+    batch: Batch | None = None  # which input gives the number of examples, learned from `example_inputs`
+    warned_of_sizes: bool = False  # a layer's input had as many time steps as examples
 
     @property
     def running(self) -> _RunningPass:
@@ -105,7 +117,7 @@ class Root:
 
     def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Begin a forward pass, as a hook that runs before the module. A call inside a running pass joins it."""
-        running, is_compiling = self.running, torch.compiler.is_compiling()
+        running, is_compiling = self.thread.running, torch.compiler.is_compiling()
         running.depth += 1
         if running.depth > 1:
             if is_compiling or running_calls(module, sys._getframe()) > 1:
@@ -120,7 +132,7 @@ class Root:
         running.in_backward = is_recomputing()
         if self.batch is not None:
             running.rows = self.batch.rows(args, kwargs)
-        elif not is_compiling:
+        if not is_compiling:
             running.inputs = args, kwargs
         needs_draw = decide_once(lambda: self._needs_draw(module)) if in_checkpoint() else self._needs_draw(module)
         if needs_draw or open_spans():
@@ -145,23 +157,27 @@ class Root:
                 self.history.remember(running.span)
             else:
                 self.history.unwatched.append(session.draw)
-        if is_compiling or module.training in self.audited:
+        if is_compiling:
+            return
+        may_generate = kwargs or len(args) > 1 or (GENERATE in sys.modules and running_generation() is not None)
+        if may_generate and not running.in_backward:
+            self._check_generation(type(module).__name__, caches_in(args) + caches_in(kwargs))
+        if module.training in self.audited:
             return
         if (needs_draw or open_spans()) and not running.in_backward:
             self._begin_audit(module)
 
     def exit(self, *_: Any) -> None:  # torch.compile would look at an output that has a name
         """End the forward pass, as a hook that runs after the module."""
-        running = self.running
+        running = self.thread.running
         if running.depth:
             running.depth -= 1
         if not running.depth:
-            self._end_pass()
+            self._end_pass(_)
 
     def _needs_draw(self, module: nn.Module) -> bool:
         """Return True if a layer inside will ask for the draw of this forward pass."""
-        is_held = any(span.session is not None and any(root is self for root in span.roots) for span in open_spans())
-        if module.training and not is_held and not self.running.in_backward:
+        if module.training and self._held() is None and not self.running.in_backward:
             return True
         # Compiled code would guard on the roster. A recomputation is not under the contexts that are open now.
         if not torch.compiler.is_compiling() and self.roster is not None and not self.running.in_backward:
@@ -170,8 +186,37 @@ class Root:
                 return False  # all of its layers are held
         return any(is_perturbed(layer) and needs_root_draw(layer) for layer in module.modules())
 
-    def _end_pass(self) -> None:
+    def _check_generation(self, label: str, caches: list[Any]) -> None:
+        """Refuse a pass whose earlier tokens, or whose other sequences of the same prompt, have other weights."""
         running = self.running
+        running.caches = caches
+        if running.session is not None:
+            refuse_fresh_draws(label)
+        held = self._held()
+        if held is not None:
+            check_prompts(held)
+        for cache in caches:
+            check_cache(cache, self._draw(), label)
+
+    def _held(self) -> Pass | None:
+        """Return the pass of the innermost `hold` around, if it holds layers of this root."""
+        for span in reversed(open_spans()):
+            if span.session is not None and any(root is self for root in span.roots):
+                return span.session
+        return None
+
+    def _draw(self) -> Draw | None:
+        """Return the draw of the running pass, or None if it has the mean weights."""
+        session = self._held() or self.running.session
+        return None if session is None else session.draw
+
+    def _end_pass(self, call: tuple = (None,)) -> None:
+        """End the running pass. The last thing of a call is what the module returned."""
+        running, is_compiling = self.running, torch.compiler.is_compiling()
+        if not is_compiling and (running.caches or type(call[-1]) is not Tensor):
+            for cache in (*running.caches, *caches_in(call[-1])):
+                mark_cache(cache, self._draw())
+            running.caches = []
         if running.span is not None:
             running.span.close()
         running.examples = None
@@ -179,7 +224,8 @@ class Root:
             running.examples = running.session.examples
             running.session.close()
         running.session = running.span = running.rows = running.inputs = None
-        if not torch.compiler.is_compiling():
+        running.is_single = False
+        if not is_compiling:
             self.callers.pop(threading.get_ident(), None)
             if running.audit is not None:
                 self._finish_audit()
@@ -194,7 +240,8 @@ class Root:
 
         audit, self.running.audit = self.running.audit, None
         if audit.leave():
-            unread = audit.unread()
+            # `generate` calls an encoder once, before the passes of the whole model.
+            unread = audit.unread() if running_generation() is None else set()
             known, self.unread = self.unread, unread if not self.audited else self.unread & unread
             self.audited.add(audit.training)
             warn_of_unread(sorted(unread - known))

@@ -15,7 +15,7 @@ from .structure import conversions
 
 
 def roots_on(module: nn.Module) -> list[Root]:
-    """Return the roots whose hooks this very module has."""
+    """Return the roots whose hooks are registered on this module itself."""
     owners = (getattr(hook, "__self__", None) for hook in module._forward_pre_hooks.values())
     return [owner for owner in owners if isinstance(owner, Root)]
 

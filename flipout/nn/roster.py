@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from ..draws.at_once import Item, Roster
+from ..draws.signs import matrix_dims
+from ..schemes import RankOne
 from .declaration import sign_groups
 from .layers import is_perturbed
 
@@ -60,11 +62,15 @@ def roster_of(model: nn.Module, layers: Iterable[tuple[Any, dict[str, int]]]) ->
         plans.append(layer.flipout)
         for name, distribution in layer.flipout.distributions.items():
             shape, groups = tuple(attrgetter(name)(layer).shape), sign_groups(layer, name)
-            over = ((0, math.prod(shape)),)
-            if groups is not None:
-                # A Parameter that is gathered only while its layer runs has no shape yet.
+            over: tuple[tuple[int, int], ...] = ((0, math.prod(shape)),)
+            is_rank_one = isinstance(layer.flipout.converted_scheme, RankOne)
+            if groups is not None and is_rank_one:
+                over = matrix_dims(shape) if len(shape) > 1 else ()
+            elif groups is not None:
+                # A sharded Parameter that is gathered only while its layer runs has no shape yet.
                 over = ((0, shape[0]), (1, groups * shape[1])) if len(shape) > 1 else ()
             kind = getattr(type(distribution).noise, "kind", lambda _: None)(distribution)
-            items.append(Item(keys[name], shape, kind == "normal" and layer._declared.reads_all_noise, over))
+            is_normal = kind == "normal" and layer._declared.reads_all_noise and not is_rank_one
+            items.append(Item(keys[name], shape, is_normal, over))
     owners = ((module, name) for module in model.modules() for name, p in module._parameters.items() if p is not None)
     return LayerRoster(tuple(items), plans, *next(owners, (None, "")))

@@ -15,7 +15,7 @@ from ..ops.base import Op
 from ..ops.linear import Linear as LinearOp
 from .base import Perturbed
 from .call import is_noisy, perturbations
-from .conv import padded, with_batch
+from .conv import op_and_padded_input, with_batch
 from .inputs import compute_dtype, not_a_tensor, rows_back, rows_first
 from .layers import label_of
 
@@ -140,7 +140,7 @@ class _RankOneConv(_RankOne, fixed_layout="(N, C, …)"):
         if not is_noisy(self):
             return super().forward(input)
         x, has_batch = with_batch(self, input)
-        op, x = padded(self, x)
+        op, x = op_and_padded_input(self, x)
         y = self._scaled_product(op, x)
         return y if has_batch else y.squeeze(0)
 

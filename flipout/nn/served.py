@@ -1,4 +1,4 @@
-"""What a noisy Parameter that is read outside of its layer can be used for."""
+"""The torch functions that can use a noisy Parameter outside of its layer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,11 +10,14 @@ from ..errors import FlipoutError
 from .handle import NoisyParameter, Source, handles_in, is_constant, refusal
 from .inputs import rows_back
 from .layers import parameter_of
-from .pairing import operand
+from .layouts import CONSTANT, Layout
+from .pairing import IN_PLACE, copied_dim, is_weight_beside, name_of, operand, operation_name
+from .probe import FORMS, ReadSite
 from .products import by_scheme
-from .reader import is_inside_function
+from .reader import caller, is_inside_function
+from .reads import example_dim, example_stack, examples_first, is_read_noisy, layout_of_read, shared_weight
 
-# Questions about the Parameter, by the name of the method or attribute. They are no reads.
+# Methods and attributes that ask about the Parameter without reading its numbers.
 _QUESTIONS = """shape dtype device layout ndim requires_grad is_leaf grad_fn names itemsize nbytes is_cuda is_cpu
     is_meta is_mps is_xpu is_sparse is_sparse_csr is_mkldnn is_quantized is_nested is_inference is_complex
     is_floating_point is_signed is_contiguous is_conj is_neg is_shared is_pinned dim size stride numel nelement
@@ -23,17 +26,6 @@ _LIKENESSES = """zeros_like ones_like empty_like full_like rand_like randn_like 
     new_tensor result_type can_cast promote_types"""
 METADATA, _LIKE = frozenset(_QUESTIONS.split()), frozenset(_LIKENESSES.split())
 _RANDOM = frozenset(("dropout", "alpha_dropout", "feature_dropout", "bernoulli", "multinomial", "normal", "poisson"))
-_FORMS = frozenset(("to", "type_as"))  # of a tensor beside, they want the dtype and device alone
-_CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
-_INPUT_FIRST = _CONVOLUTIONS | {"linear", "layer_norm", "rms_norm", "group_norm", "prelu"}
-
-
-def name_of(func: Any) -> str:
-    """Return the name of a torch function, method or attribute."""
-    name = getattr(func, "__name__", str(func))
-    if name in ("__get__", "__set__"):
-        return getattr(func.__self__, "__name__", name)
-    return name
 
 
 def is_question(func: Any) -> bool:
@@ -56,10 +48,12 @@ def serve(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     operation = name.strip("_") if name.startswith("__") else name
     is_set = getattr(func, "__name__", "") == "__set__"
     if is_set and name == "data" and handles[0]._is_transposed is False:
-        source = handles[0]._sources[0]  # whoever gathers or offloads weights sets the data of the Parameter itself
+        source = handles[0]._sources[0]  # code that gathers or offloads weights sets the data of the Parameter itself
         parameter_of(source.layer, source.name).data = args[1]
         return None
-    if _changes(name) or "out" in kwargs or is_set:
+    if _changes(name) and args and not isinstance(args[0], NoisyParameter):
+        return _written(func, name, args, kwargs, handles)
+    if _changes(name) or kwargs.get("out") is not None or is_set:
         raise refusal(handles, operation, "it would change the Parameter within a pass")
     if is_inside_function():
         raise refusal(handles, operation, "")
@@ -77,22 +71,51 @@ def serve(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             return func(*args, **kwargs)
     if name in _RANDOM:
         raise refusal(handles, operation, "it draws random numbers for the weight")
-    beside = [t for t in _tensors([args, kwargs]) if name not in _FORMS and not is_constant(t, handles)]
+    operands = [t for t in _tensors([args, kwargs]) if name not in FORMS and not is_constant(t, handles)]
     routed = any(handle._is_routed for handle in handles)
-    if not beside:
+    layout = _layout(func, handles) if operands else None
+    if not operands or layout == CONSTANT:
         return _composed(func, name, args, kwargs, handles)
-    if routed:
-        why = "it picks one of several stacked weights (an expert), and which rows belong to which example is not known"
+    if routed and not isinstance(layout, Layout):
+        why = (
+            "it picks one of several stacked weights (an expert), and which rows belong to which example is not known "
+            "unless perturb(…, example_inputs=batch) finds it"
+        )
         raise refusal(handles, operation, why)
-    x, why = operand(name, args, kwargs)
-    if x is None or any(other is not x for other in beside if not _is_weight(name, other, args, kwargs)):
+    if isinstance(layout, str):
+        why = (
+            "which rows of its operand belong to which example is not known, as perturb(…, example_inputs=…) has found"
+        )
+        raise refusal(handles, operation, f"{why}: {layout}")
+    x, why = operand(name, args, kwargs, example_dim(handles[0]._sources[0].layer, layout))
+    if x is None or any(other is not x for other in operands if not is_weight_beside(name, other, args, kwargs)):
         raise refusal(handles, operation, why or "which of its operands has the examples is not known")
     try:
-        served = by_scheme(name, x, args, kwargs, handles)
-        served = _each(func, x, args, kwargs, handles) if served is None else served
+        served = by_scheme(name, x, args, kwargs, handles, layout)
+        served = _each(func, x, args, kwargs, handles, layout) if served is None else served
         return _without_padding(served, x, args, kwargs) if name == "embedding" else served
-    except (FlipoutError, RuntimeError) as error:
+    except (FlipoutError, RuntimeError, TypeError, ValueError, IndexError) as error:
         raise refusal(handles, operation, f"for each example by itself it fails: {error}".rstrip(".")) from error
+
+
+def _written(func: Any, name: str, args: tuple, kwargs: dict[str, Any], handles: list[NoisyParameter]) -> Any:
+    """Compute an operation that writes into a plain tensor, such as `x += self.positions`."""
+    stem = operation_name(func)
+    stem = stem[1:] if name.startswith("__i") else stem
+    if stem not in IN_PLACE:
+        raise refusal(handles, stem, "it writes the weight into a tensor that all examples share")
+    # The backward pass of a product needs the numbers from before.
+    return args[0].copy_(getattr(Tensor, stem)(args[0].clone(), *args[1:], **kwargs))
+
+
+def _layout(func: Any, handles: Sequence[NoisyParameter]) -> Layout | str | None:
+    """Return the layout of the operand that the handles meet here, None if `perturb` was not shown a batch."""
+    sources = [source for handle in handles for source in handle._sources]
+    if not any(source.layer.flipout.reads for source in sources):
+        return None
+    is_computed = any(handle._is_transposed is not False for handle in handles)
+    line, operation = caller(), operation_name(func)
+    return layout_of_read([(s.layer, ReadSite(s.name, operation, line, is_computed)) for s in sources])
 
 
 def _without_padding(looked_up: Tensor, index: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor:
@@ -113,16 +136,7 @@ def _changes(name: str) -> bool:
     return name.endswith("_") or name in ("backward", "register_hook", "retain_grad")
 
 
-def _is_weight(name: str, tensor: Tensor, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Return True if a tensor stands where a weight or a bias does: it has no examples, whatever it is computed of."""
-    if name in _INPUT_FIRST:
-        return not (args and args[0] is tensor) and kwargs.get("input") is not tensor
-    return name == "addmm" and bool(args) and args[0] is tensor and tensor.dim() == 1
-
-
 def _refuse_outside(handles: Sequence[NoisyParameter], operation: str) -> None:
-    from .reads import is_read_noisy
-
     for handle in handles:
         for source in handle._sources:
             if not is_read_noisy(source.layer):
@@ -175,7 +189,7 @@ def _composed(func: Any, name: str, args: tuple, kwargs: dict[str, Any], handles
     form = first._is_transposed if len(handles) == 1 and first.dim() == 2 else None
     turned = None if form is None or not _turns(name, args) else not form
     is_routed = any(handle._is_routed for handle in handles) or (
-        name in ("__getitem__", "select", "index_select", "unbind") and first.dim() > 2 and _stacks(first)
+        first.dim() > 2 and _stacks(first) and _picks(name, args, kwargs)
     )
 
     def handle(part: Tensor, pick: Callable[[Any], Tensor], turned: bool | None) -> NoisyParameter:
@@ -198,34 +212,45 @@ def _turns(name: str, args: tuple) -> bool:
     return name in ("transpose", "swapaxes", "swapdims") and sorted(dim % 2 for dim in dims) == [0, 1]
 
 
+def _picks(name: str, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Return True if a function takes some of the matrices that a Parameter stacks in dimension 0."""
+    if name == "__getitem__":
+        index = args[1][0] if isinstance(args[1], tuple) and args[1] else args[1]
+        return not (index is None or index is Ellipsis or isinstance(index, slice))
+    along = args[1] if len(args) > 1 else kwargs.get("dim", 0)
+    return name in ("select", "index_select", "unbind") and along == 0
+
+
 def _stacks(handle: NoisyParameter) -> bool:
     """Return True if the Parameter stacks matrices: one of a module that only reads know."""
     return any(source.layer._declared.stacks_weights for source in handle._sources)
 
 
 def _shared(source: Source, rows: int | None) -> Tensor:
-    from .reads import shared_weight
-
     return shared_weight(source.layer, source.name, rows)
 
 
-def _each(func: Any, x: Tensor, args: tuple, kwargs: dict[str, Any], handles: list[NoisyParameter]) -> Tensor:
+def _each(
+    func: Any, x: Tensor, args: tuple, kwargs: dict[str, Any], handles: list[NoisyParameter], layout: Layout | None
+) -> Tensor:
     """The function for each example alone, under its own weights."""
-    from .reads import example_dim, example_stack, examples_first
-
     sources = list(dict.fromkeys(source for handle in handles for source in handle._sources))
-    dim = example_dim(sources[0].layer)
+    dim = example_dim(sources[0].layer, layout)
     if x.dim() <= dim:
         raise refusal(handles, "a product", f"its input of shape {tuple(x.shape)} has no dimension {dim}")
-    rows, place = examples_first(sources[0].layer, x)
-    stacks = [example_stack(source.layer, source.name, rows) for source in sources]
+    rows, place = examples_first(sources[0].layer, x, layout)
+    stacks = [example_stack(source.layer, source.name, rows, layout) for source in sources]
     places = {source: i for i, source in enumerate(sources)}
 
     def alone(weight: Tensor, *values: Tensor) -> Tensor:
-        formed: dict[int, Any] = {id(h): h._compute([values[places[s]] for s in h._sources]) for h in handles}
+        formed: dict[int, Any] = {}
+        for handle in handles:
+            value = handle._compute([values[places[s]] for s in handle._sources])
+            copied = copied_dim(handle, x, dim)
+            formed[id(handle)] = value if copied is None else value.narrow(copied, 0, weight.shape[dim])
         formed[id(x)] = weight
         return func(*swapped(args, formed), **swapped(kwargs, formed))
 
     each = rows.unflatten(0, (len(stacks[0]), -1)).movedim(1, dim + 1)
     outputs = torch.vmap(alone)(each, *stacks)  # each example has its rows in dimension `dim`, as the batch has
-    return rows_back(outputs.movedim(dim + 1, 1).flatten(0, 1), place)
+    return rows_back(outputs.movedim(dim + 1, 1).flatten(0, 1).contiguous(), place)

@@ -56,7 +56,7 @@ class Span:
         return self.start <= node and (self.end is None or node < self.end)
 
 
-class _Thread(threading.local):
+class _ThreadSpans(threading.local):
     """The open contexts of this thread, for code that torch.compile traces: dynamo cannot read a ContextVar.
 
     The attribute is set in `__init__` because dynamo takes a class attribute for a constant and guards only on an
@@ -67,7 +67,7 @@ class _Thread(threading.local):
         self.spans: tuple[Span, ...] = ()
 
 
-_thread = _Thread()
+_thread = _ThreadSpans()
 _task: ContextVar[tuple[Span, ...]] = ContextVar("flipout_spans", default=())
 
 

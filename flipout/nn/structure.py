@@ -1,9 +1,10 @@
 """Detects changes of a converted model: layers added, Parameters replaced, tied or parametrised."""
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain
-from operator import attrgetter, methodcaller
+from operator import attrgetter, is_not, methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 _MOST_SETS = 16  # of Parameters that are known to have the present keys: FSDP2 swaps between two
 _children, _parameters = attrgetter("_modules"), attrgetter("_parameters")
-_keys, _values = methodcaller("keys"), methodcaller("values")
+_keys, _values, _shape = methodcaller("keys"), methodcaller("values"), attrgetter("shape")
+_is_there = partial(is_not, None)
 
 
 def _nowhere() -> None:
-    """Stand in for the weak reference to a module that a root no longer has, or that was not copied with it."""
+    """Stand in for the weak reference to a module that the root has lost, or that was not copied with it."""
 
 
 class _Conversions:
@@ -48,7 +50,9 @@ class Structure:
         self.conversions = -1  # their count at the last check
         self.modules: list[weakref.ref[nn.Module]] = []
         self.names: tuple[Any, ...] = ()
-        self.parameters: set[tuple[int, ...]] = set()
+        self.parameters: set[tuple[Any, ...]] = set()
+        # The perturbed layers by label, and the types that they had before.
+        self.perturbed: dict[str, tuple[weakref.ref[nn.Module], type[nn.Module]]] = {}
 
     @classmethod
     def gone(cls) -> "Structure":
@@ -66,6 +70,21 @@ class Structure:
             return Structure()
         copy = memo.get(id(self.module()))
         return Structure(_nowhere if copy is None else weakref.ref(copy))
+
+    def remember_layers(self, layers: "Mapping[str, Perturbed]") -> None:
+        """Remember which layers are perturbed."""
+        self.perturbed = {label: (weakref.ref(layer), layer._plain_type) for label, layer in layers.items()}
+
+    def replaced_layers(self, module: nn.Module) -> list[str]:
+        """Return the labels of perturbed layers in whose place there is another layer of their plain type now."""
+        present = dict(module.named_modules())
+        return [
+            label
+            for label, (layer, plain_type) in self.perturbed.items()
+            if isinstance(present.get(label), plain_type)
+            and present[label] is not layer()
+            and not is_perturbed(present[label])
+        ]
 
     def is_known(self, module: nn.Module) -> bool:
         """Return True if this is the root's module and nothing that noise depends on has changed in it."""
@@ -89,12 +108,14 @@ class Structure:
         self.conversions = conversions.count
 
 
-def _fingerprint(modules: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    """Return the ids of the modules inside with the names of their Parameters, and the ids of the Parameters."""
+def _fingerprint(modules: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the ids of the modules inside with the names of their Parameters; the Parameters' ids and shapes."""
     owned = list(map(_parameters, modules))
     inside = tuple(map(id, chain.from_iterable(map(_values, map(_children, modules)))))
     names = (inside, tuple(chain.from_iterable(map(_keys, owned))))
-    return names, tuple(map(id, chain.from_iterable(map(_values, owned))))
+    parameters = tuple(chain.from_iterable(map(_values, owned)))
+    shapes = tuple(map(_shape, filter(_is_there, parameters)))  # `resize_token_embeddings` changes them in place
+    return names, (tuple(map(id, parameters)), shapes)
 
 
 def follow(root: "Root", module: nn.Module) -> None:
@@ -131,11 +152,16 @@ def _check_while_tracing(context: Any) -> None:
     follow_change(*traced_values(context, "root", "module"))
 
 
-def follow_all(model: nn.Module, layers: Iterable["Perturbed"]) -> None:
-    """Check every root on, inside or around the model, and the layers that have none."""
+def follow_all(modules: Iterable[nn.Module], layers: Iterable["Perturbed"]) -> None:
+    """Check every root on, inside or around a model, and the layers that have none.
+
+    Args:
+        modules: All modules of the model, itself included.
+        layers: The perturbed ones.
+    """
     from .rooting import roots_on
 
-    roots = {root: module for module in model.modules() for root in roots_on(module)}
+    roots = {root: module for module in modules for root in roots_on(module)}
     for layer in layers:
         for root, _ in layer.flipout.roots:
             module = root.structure.module and root.structure.module()
@@ -153,7 +179,7 @@ def follow_all(model: nn.Module, layers: Iterable["Perturbed"]) -> None:
 
 def check_without_root(layer: "Perturbed") -> None:
     """Check a layer that is called outside every root, or has none."""
-    if layer.flipout.pending or not all(name in layer._parameters for name in layer.flipout.distributions):
+    if layer.flipout.pending or any(layer._parameters.get(name) is None for name in layer.flipout.distributions):
         from .followed_changes import check_layer
 
         check_layer(layer)

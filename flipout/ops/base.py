@@ -45,15 +45,34 @@ class Op(ABC):
 
     @abstractmethod
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the output (N, …) for an input (N, …)."""
+        """Return the output (N, …) for an input (N, …).
+
+        Args:
+            x: The input.
+            weight: The weight, or `count` stacked weights in the batched form.
+            bias: A bias to add.
+        """
 
     @abstractmethod
     def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return `apply(x, weight, bias)`, by another library if that is faster. Called without autograd only."""
+        """Return `apply(x, weight, bias)`, by another library if that is faster. Called without autograd only.
+
+        Args:
+            x: The input, (N, …).
+            weight: The weight.
+            bias: A bias to add.
+        """
 
     @abstractmethod
     def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
-        """Write `apply(x, weight)` into `out`, plus `biases` (bases, out), one per weight. Called without autograd."""
+        """Write `apply(x, weight)` into `out`, plus `biases` (bases, out), one per weight. Called without autograd.
+
+        Args:
+            out: The output to fill, (N, …).
+            x: The input, (N, …).
+            weight: The weight.
+            biases: A bias for each stacked weight, or None.
+        """
 
     @abstractmethod
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]) -> Gradients:
@@ -68,11 +87,19 @@ class Op(ABC):
 
     @abstractmethod
     def bias_gradient(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the bias from the gradient of the output, (N, …)."""
+        """Return the gradient of the bias from the gradient of the output.
+
+        Args:
+            grad: The gradient of the output, (N, …).
+        """
 
     @abstractmethod
     def batched(self, count: int) -> Self:
-        """Return this op for `count` weights stacked in dimension 0. Each serves an equal share of x, in order."""
+        """Return this op for `count` weights stacked in dimension 0. Each serves an equal share of x, in order.
+
+        Args:
+            count: The number of stacked weights.
+        """
 
     @abstractmethod
     def factored(self, left: Tensor, right: Tensor) -> "tuple[tuple[Op, Tensor], tuple[Op, Tensor]]":
@@ -87,7 +114,12 @@ class Op(ABC):
 
     @abstractmethod
     def positions(self, x: Tensor, y: Tensor) -> int:
-        """Return how often a row of x (N, …) uses each weight: tokens or pixels, 1 for a plain matrix product."""
+        """Return how often a row of x uses each weight: tokens or pixels, 1 for a plain matrix product.
+
+        Args:
+            x: The input, (N, …).
+            y: The output, (N, …).
+        """
 
 
 def is_tracked() -> bool:

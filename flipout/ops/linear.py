@@ -39,6 +39,17 @@ class Linear(Op):
         y = onednn.infer_linear(x, weight, bias) if self.bases is None and x.is_cpu else None
         return self.apply(x, weight, bias) if y is None else y
 
+    def add_to(self, y: Tensor, x: Tensor, weight: Tensor) -> None:
+        """Add apply(x, weight) to y in place, with x and y as rows and one weight. Called without autograd only.
+
+        Args:
+            y: The rows to add to, (rows, out).
+            x: The input, (rows, in).
+            weight: The weight.
+        """
+        rows, weight = _aligned(x, weight)
+        y.addmm_(rows, weight.T)
+
     def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
         if self.bases is None:
             out.copy_(self.apply(x, weight, biases))

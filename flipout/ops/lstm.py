@@ -19,7 +19,7 @@ from .onednn import linear, outer_sum
 # What cannot be differentiated twice, and what to do instead.
 WRITTEN_OUT = (
     "The LSTM of flipout in single and half precision",
-    "Use double precision, or run the forward pass inside `with flipout.backend.using('eager'):`",
+    "Use double precision, or run the forward pass inside `with flipout.backend.choosing('eager'):`",
 )
 REGULARIZED = "A regularised LSTM in single and half precision on a GPU", "Use double precision"
 NO_WEIGHT = (None,) * len(Weight._fields)
@@ -78,7 +78,7 @@ class FlippedLSTM(torch.autograd.Function):
             _, *drecurrent = _gradients(dgates.clone(), before, recurrent, False, needs_recurrent)
         else:
             _, *drecurrent = _gradients(dgates, before, recurrent, False, needs_recurrent)
-            dgates *= recurrent.r  # flipped twice, they are what they were
+            dgates *= recurrent.r  # flipping twice restores them
             dx, *dinput = _gradients(dgates, x.transpose(0, 1), weights[:4], needs_x, needs_input)
         dx = None if dx is None else dx.transpose(0, 1)
         return dx, dh, dc, *dinput, None, None, *drecurrent, None, None, dbias, None

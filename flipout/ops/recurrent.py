@@ -1,4 +1,4 @@
-"""Recurrent cells, and the loop over time. Products with the hidden state are handed in as functions."""
+"""Recurrent cells, and the loop over time. Products with the hidden state are passed in as functions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

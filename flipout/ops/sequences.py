@@ -58,14 +58,14 @@ class Sequences:
             f": layers × directions, then the {len(self.x)} sequence(s) of this input, then the width. For another "
             "batch start from hx=None."
         )
-        check_shapes(label, parts, [(count, *rows, width) for width in widths], meaning)
+        check_state_shapes(label, parts, [(count, *rows, width) for width in widths], meaning)
 
     def states(self, state: State) -> State:
         """Return a state (count, N, width) in the form of the input."""
         return state if self.batched else tuple(part.squeeze(1) for part in state)
 
 
-def check_shapes(label: str, parts: Sequence[Any], shapes: Sequence[tuple[int, ...]], meaning: str) -> None:
+def check_state_shapes(label: str, parts: Sequence[Any], shapes: Sequence[tuple[int, ...]], meaning: str) -> None:
     """Refuse a state whose parts do not have these shapes."""
     found = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
     if found != shapes:

@@ -1,4 +1,4 @@
-"""An op of one's own from three statements: how it applies a weight, its batched form, and where the signs run."""
+"""An op of your own from three things: how it applies a weight, its batched form, and where the signs run."""
 
 from abc import abstractmethod
 from typing import Self

@@ -30,6 +30,10 @@ class Turned(Op):
     def infer(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return self.apply(x, weight, bias)
 
+    def add_to(self, y: Tensor, x: Tensor, weight: Tensor) -> None:
+        """Add apply(x, weight) to y in place, with x and y as rows and one weight. Called without autograd only."""
+        y.addmm_(x, weight)
+
     def put(self, out: Tensor, x: Tensor, weight: Tensor, biases: Tensor | None = None) -> None:
         out.copy_(self.apply(x, weight))
         if biases is not None:

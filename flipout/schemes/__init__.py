@@ -6,11 +6,23 @@ from .flipout import Flipout
 from .independent import Independent
 from .local_reparam import LocalReparam
 from .low_rank import LowRank
+from .rank_one import RankOne
 from .shared import Shared
 
-__all__ = ["Flipout", "Independent", "LocalReparam", "LowRank", "Scheme", "SchemeName", "Shared", "scheme_of"]
+__all__ = [
+    "Flipout",
+    "Independent",
+    "LocalReparam",
+    "LowRank",
+    "RankOne",
+    "Scheme",
+    "SchemeName",
+    "Shared",
+    "scheme_of",
+]
 
-_BY_NAME = {scheme.name: scheme for scheme in (Shared(), Flipout(), Independent(), LocalReparam(), LowRank())}
+_SCHEMES = (Shared(), Flipout(), Independent(), LocalReparam(), LowRank(), RankOne())
+_BY_NAME = {scheme.name: scheme for scheme in _SCHEMES}
 
 
 def scheme_of(scheme: SchemeName | Scheme) -> Scheme:

@@ -11,7 +11,7 @@ from ..distributions.base import Distribution
 from ..draws.at_once import AtOnce
 from ..ops.base import Op, by_example, is_tracked
 
-SchemeName = Literal["shared", "flipout", "independent", "local_reparam", "low_rank"]
+SchemeName = Literal["shared", "flipout", "independent", "local_reparam", "low_rank", "rank_one"]
 """Name of a scheme, wherever a `scheme` is expected."""
 
 BoundProduct = Callable[[Tensor], Tensor]  # an op with its weights fixed, as a function of x
@@ -36,7 +36,7 @@ class Scheme(ABC):
     name: str
     once: bool = False
     own_weights: bool = False
-    is_shared: bool = False  # all examples see one weight, so nobody has to tell them apart
+    is_shared: bool = False  # all examples see one weight, so they need not be told apart
     is_grouped: bool = False  # a call reads the noise of all groups, so it may be drawn at once
     reuse_signs: bool = False  # the signs do not belong to the draw
     group: int | None = None
@@ -78,20 +78,42 @@ class Scheme(ABC):
         """Return `product` plus `add_vector` for x (N, …) in one operation, or None if that would not be faster.
 
         It is called only if nothing is differentiated or traced.
+
+        Args:
+            op: The op.
+            x: The input.
+            p: The weight and its noise.
+            bias: The bias and its noise.
         """
         return None
 
     @abstractmethod
     def bound(self, op: Op, bias: Tensor | None, p: Perturbation) -> BoundProduct:
-        """Return `product` as a function of x (N, …). Signs and noise are drawn once for all its calls."""
+        """Return `product` as a function of x (N, …). Signs and noise are drawn once for all its calls.
+
+        Args:
+            op: The op.
+            bias: A bias without noise, or None.
+            p: The weight and its noise.
+        """
 
     @abstractmethod
     def vector(self, p: Perturbation) -> Tensor:
-        """Return the bias or norm Parameter of each example, of shape (examples or 1, *shape)."""
+        """Return the bias or norm Parameter of each example, of shape (examples or 1, *shape).
+
+        Args:
+            p: The Parameter and its noise.
+        """
 
     @abstractmethod
     def add_vector(self, y: Tensor, p: Perturbation, dim: int) -> Tensor:
-        """Return y (N, …) plus the bias of each example over dimension `dim`. Without autograd, y is overwritten."""
+        """Return y (N, …) plus the bias of each example over dimension `dim`. Without autograd, y is overwritten.
+
+        Args:
+            y: The output of the op.
+            p: The bias and its noise.
+            dim: The dimension of y that the bias runs over.
+        """
 
     @abstractmethod
     def row_noise(self, p: Perturbation, row: Tensor, example: Tensor) -> Tensor:

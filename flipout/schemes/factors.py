@@ -81,7 +81,8 @@ class WithFactors(Scheme):
         if len(z) > 1:
             z = z.repeat_interleave(x.shape[0] // len(z), 0)
         terms = [op.apply(x * z[:, j].view(-1, *[1] * (x.dim() - 1)), factor) for j, factor in enumerate(factors)]
-        return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0]
+        # On a GPU, autocast lets a sum return single precision.
+        return torch.stack(terms).sum(0).to(terms[0].dtype) if len(terms) > 1 else terms[0]
 
     def _moved(self, p: Perturbation) -> Tensor:
         """Return Σ_j z_nj U_j of each example, (examples or 1, *shape)."""

@@ -16,7 +16,7 @@ from ..ops.base import Op, by_example, flipped, is_tracked
 from .base import BoundProduct, Scheme, add_by_example
 from .bases import bases_of, delta_of_each_example, group_kernel, missing_rows, pad_rows
 from .product import FlippedProduct
-from .quantised import QuantisedProduct, check_dtype, refuse_transforms, serves
+from .quantised import QuantisedProduct, check_dtype, refuse_transforms, serves_fp8
 from .spec import Spec
 from .sums import flipped_sum
 
@@ -109,7 +109,15 @@ class Flipout(Scheme):
         return spec.formed(pad_rows(x, missing), p.mean, biases, delta, seed).narrow(0, missing[0], x.shape[0])
 
     def is_small(self, op: Op, x: Tensor, key: int, drawn: AtOnce, outputs: int) -> bool:
-        """Return True if torch's own operations should compute the product of x (N, …) with the signs in `drawn`."""
+        """Return True if torch's own operations should compute the product of x (N, …) with the signs in `drawn`.
+
+        Args:
+            op: The op.
+            x: The input.
+            key: The key of the weight's signs.
+            drawn: The signs and noise that were drawn at once for the whole model.
+            outputs: The number of output signs.
+        """
         if self.reuse_signs or self.perturbation_dtype is not None or (x.numel() >= SMALL and drawn.bases == 1):
             return False
         r, s = drawn.signs.get((key, op.r_dim)), drawn.signs.get((key, op.s_dim))
@@ -200,7 +208,7 @@ class Flipout(Scheme):
     ) -> Tensor:
         # FP8 depends on whether there are groups at all, not on how many these examples have: a part of a batch is
         # computed as exactly as the whole batch.
-        if self.perturbation_dtype is not None and not is_grouped and serves(spec) and x.numel():
+        if self.perturbation_dtype is not None and not is_grouped and serves_fp8(spec) and x.numel():
             refuse_transforms()
             return QuantisedProduct.apply(x, mean, bias, delta, seed, spec)  # pyright: ignore[reportReturnType]
         if is_transformed():

@@ -84,7 +84,9 @@ def quantise(
     return Quantised(rounded if needs_matrix else None, rounded.T.contiguous() if needs_transpose else None, scale)
 
 
-def multiply(left: Tensor | None, right: Tensor | None, scales: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
+def multiply_fp8(
+    left: Tensor | None, right: Tensor | None, scales: tuple[Tensor, Tensor], dtype: torch.dtype
+) -> Tensor:
     """Return left · rightᵀ of FP8 matrices, times both scales."""
     assert left is not None
     assert right is not None
@@ -98,7 +100,7 @@ def multiply(left: Tensor | None, right: Tensor | None, scales: tuple[Tensor, Te
     return (product * (scales[0] * scales[1])).to(dtype)
 
 
-def serves(spec: Spec) -> bool:
+def serves_fp8(spec: Spec) -> bool:
     """Return True if the product can be computed in FP8: a matrix with one ΔŴ for the whole batch."""
     return isinstance(spec.op, Linear) and spec.delta_op is spec.op
 
@@ -116,7 +118,7 @@ class QuantisedProduct(torch.autograd.Function):
         noise = quantise(delta, scale_of(delta), None, True, True)
         ctx.spec, ctx.dtype = spec, delta.dtype
         ctx.save_for_backward(x, mean, noise.transpose, noise.scale, inputs.scale, seed)
-        p = multiply(inputs.matrix, noise.matrix, (inputs.scale, noise.scale), x.dtype)
+        p = multiply_fp8(inputs.matrix, noise.matrix, (inputs.scale, noise.scale), x.dtype)
         y = op.apply(x, mean, bias)
         return _add_flipped(y, p.view(y.shape), spec, seed, op.r_dim)
 
@@ -140,12 +142,12 @@ class QuantisedProduct(torch.autograd.Function):
         grads = quantise(rows, scale_of(rows), row_signs, bool(need_x), bool(need_delta))
         ddelta = None
         if grads.matrix is not None:
-            dp = multiply(grads.matrix, noise_transpose, (grads.scale, noise_scale), x.dtype)
+            dp = multiply_fp8(grads.matrix, noise_transpose, (grads.scale, noise_scale), x.dtype)
             dx = _add_flipped(dx, dp.view(x.shape), spec, seed, op.s_dim)
         if grads.transpose is not None:
             row_signs = RowSigns(spec.signs, seed, op.s_dim)
             inputs = quantise(x.reshape(-1, op.in_features), x_scale, row_signs, False, True)
-            ddelta = multiply(grads.transpose, inputs.transpose, (grads.scale, inputs.scale), ctx.dtype)
+            ddelta = multiply_fp8(grads.transpose, inputs.transpose, (grads.scale, inputs.scale), ctx.dtype)
         return dx, dmean, dbias, ddelta, None, None
 
 

@@ -1,4 +1,4 @@
-"""Noise of each example's own, rank-one or a vector: made in registers where it is added, and never written.
+"""The noise of single examples, rank-one or a vector: made in registers where it is added, and never written.
 
 The two numbers of a word lie half a vector apart: word i holds elements i and half + i.
 """
@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import register
+from ...backend import register_kernel
 from ...draws.bits import wrap
 from ...draws.noise import KINDS
 from .base import fits, has_adjacent_features
@@ -19,7 +19,7 @@ from .noise import STEP, state_normals
 from .reductions import plus
 
 _BLOCK = 1024  # words that a program takes at a time, at most
-_PART_1 = tl.constexpr(wrap(3 * KINDS) % 2**64)  # from the start of a stream to its part 1
+_PART_1 = tl.constexpr(wrap(3 * KINDS) % 2**64)  # what the start of a stream lacks to the start of its part 1
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -101,5 +101,5 @@ def _fits(x: Tensor, dim: int) -> bool:
     return is_matrix and fits(x, x.dtype) and x.dtype != torch.float64
 
 
-register("add_rank_one", add_rank_one, _fits)
-register("add_normals", add_normals, _fits)
+register_kernel("add_rank_one", add_rank_one, _fits)
+register_kernel("add_normals", add_normals, _fits)

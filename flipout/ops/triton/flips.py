@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..._perturbation import Signs
-from ...backend import register
+from ...backend import register_kernel
 from ...draws.bits import stream_name
 from ..base import flip
 from .base import fits, has_adjacent_features, index_type, real_type
@@ -18,7 +18,7 @@ from .launching import Launch
 from .row_sums import flip_and_sum
 from .signs import BLOCK, sign_words
 
-_BLOCKS = 16  # blocks of signs in one program
+_BLOCKS = 8  # blocks of signs in one program
 _BLOCK = tl.constexpr(BLOCK)
 
 
@@ -54,24 +54,24 @@ def _flipped(
     row, block = i // row_blocks, i % row_blocks
     example = row // positions
     words = sign_words(tl.load(seed_ptr), name, first.to(tl.int64) + example, block)
+    # All 128 features at a time: in four parts of 32, with y in the place of the output, the compiler's order of loads
+    # and stores took 0.12 ms for 8192 × 4096 in bfloat16 on an H200, where this takes the 0.053 of torch.add.
+    place = tl.arange(0, _BLOCK)[None, :]
+    word = words[3][:, None]
+    for part in tl.static_range(3):
+        word = tl.where(place // 32 == part, words[part][:, None], word)
+    is_flipped = ((word >> (place % 32).to(tl.uint32)) & 1) != NEGATE
+    feature = block[:, None] * _BLOCK + place
     line = (row * FEATURES)[:, None]
     source = ((example + skip) // share * FEATURES)[:, None] if SHARED else line
-    bit = tl.arange(0, 32)[None, :]
-    sums = ()  # everything is loaded before anything is stored: out may be y, so the compiler keeps their order
-    for word in tl.static_range(4):
-        feature = (block * _BLOCK + word * 32)[:, None] + bit
-        is_there = is_inside & (feature < FEATURES)
-        is_flipped = ((words[word][:, None] >> bit.to(tl.uint32)) & 1) != NEGATE
-        value = tl.load(x_ptr + source + feature, mask=is_there, other=0).to(REAL)
-        value = tl.where(is_flipped, -value, value)
-        if mean_ptr is not None:
-            value += tl.load(mean_ptr + feature, mask=is_there, other=0).to(REAL)
-        if y_ptr is not None:
-            value += tl.load(y_ptr + line + feature, mask=is_there, other=0).to(REAL)
-        sums = sums + (value,)  # noqa: RUF005
-    for word in tl.static_range(4):
-        feature = (block * _BLOCK + word * 32)[:, None] + bit
-        tl.store(out_ptr + line + feature, sums[word], mask=is_inside & (feature < FEATURES))
+    is_there = is_inside & (feature < FEATURES)
+    value = tl.load(x_ptr + source + feature, mask=is_there, other=0).to(REAL)
+    value = tl.where(is_flipped, -value, value)
+    if mean_ptr is not None:
+        value += tl.load(mean_ptr + feature, mask=is_there, other=0).to(REAL)
+    if y_ptr is not None:
+        value += tl.load(y_ptr + line + feature, mask=is_there, other=0).to(REAL)
+    tl.store(out_ptr + line + feature, value, mask=is_there)
 
 
 def flip_drawn(x: Tensor, signs: Signs, seed: Tensor, over: int, dim: int) -> Tensor:
@@ -144,5 +144,5 @@ def _fits(x: Tensor, signs: Signs, dim: int) -> bool:
     return is_entire and fits(x, x.dtype) and has_adjacent_features(x, dim)
 
 
-register("flips", (flip_drawn, add_flipped, flip_and_sum), _fits)
-register("add_flipped_vectors", add_flipped_vectors, _fits)
+register_kernel("flips", (flip_drawn, add_flipped, flip_and_sum), _fits)
+register_kernel("add_flipped_vectors", add_flipped_vectors, _fits)

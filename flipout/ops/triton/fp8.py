@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..._perturbation import Signs
-from ...backend import ADA, capability, register
+from ...backend import ADA, capability, register_kernel
 from ...draws.bits import stream_name
 from .base import INTERPRETED, has_adjacent_features, index_type
 from .launching import launch
@@ -121,5 +121,5 @@ def _fits_largest(x: Tensor) -> bool:
     return _fits(x, None)
 
 
-register("quantise", quantise, _fits)
-register("largest", largest, _fits_largest)
+register_kernel("quantise", quantise, _fits)
+register_kernel("largest", largest, _fits_largest)

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..._perturbation import Signs
-from ...backend import capability, register
+from ...backend import capability, register_kernel
 from ...draws.bits import stream_name
 from ..base import Op
 from ..linear import Linear
@@ -32,7 +32,7 @@ _BAND = 8  # blocks of rows that come one after the other, so that what they rea
 
 
 class LinearTile(NamedTuple):
-    """Rows, columns and summands that one program takes at a time, its warps, and its loads ahead."""
+    """The tile of one program: its rows, columns and summands at a time, its warps, and its pipeline stages."""
 
     block_m: int
     block_n: int
@@ -196,4 +196,4 @@ def _fits(x: Tensor, signs: Signs, op: Op) -> bool:
     return is_half and is_aligned and has_adjacent_features(x, -1)
 
 
-register("fused_linear", multiply_fused, _fits)
+register_kernel("fused_linear", multiply_fused, _fits)

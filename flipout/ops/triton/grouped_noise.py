@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import capability, register
+from ...backend import capability, register_kernel
 from ..base import Op
 from ..linear import Linear
 from .base import INTERPRETED
@@ -222,5 +222,5 @@ def _fits(tensor: Tensor, dtype: torch.dtype, op: Op | None, shape: torch.Size, 
     return is_ready and dtype in (torch.bfloat16, torch.float16) and shape[0] >= _BLOCK_N
 
 
-register("add_grouped_product", add_grouped_product, _fits)
-register("weighted_noise_sum", weighted_noise_sum, _fits)
+register_kernel("add_grouped_product", add_grouped_product, _fits)
+register_kernel("weighted_noise_sum", weighted_noise_sum, _fits)

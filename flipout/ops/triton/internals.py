@@ -29,7 +29,7 @@ _IS_KNOWN = triton.__version__.startswith("3.6.") and all(
 _LAUNCHER = ["self", "gridX", "gridY", "gridZ", "stream", "function", "args"]  # parameters of Triton's launcher
 
 
-class Prepared(NamedTuple):
+class PreparedLaunch(NamedTuple):
     """A compiled kernel, ready to be started as start(*grid, stream(device), *details, *arguments, *trailing)."""
 
     compiled: Any
@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
 
 def prepare(
     kernel: Any, compiled: Any, device: int, leading: int, numbers: Sequence[int], constants: Mapping[str, Any]
-) -> Prepared | None:
+) -> PreparedLaunch | None:
     """Return what starts a compiled kernel without Triton's dispatch, or None if an interface is not as expected.
 
     A start is handed the kernel's first `leading` arguments; `numbers` and `constants` follow and stay as they are.
@@ -60,7 +60,7 @@ def prepare(
         trailing = [*numbers, *(constants[name] for name in names)]
         if not (callable(run) and hasattr(type(compiled), "__getitem__") and isinstance(raw_stream(device), int)):
             return None
-        return Prepared(compiled, run, raw_stream, (compiled.function, *details), trailing)
+        return PreparedLaunch(compiled, run, raw_stream, (compiled.function, *details), trailing)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 

@@ -13,9 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 from .base import INTERPRETED
-from .internals import Prepared, current_device, is_watched, prepare, specialised
+from .internals import PreparedLaunch, current_device, is_watched, prepare, specialised
 
-_prepared: dict[tuple[Any, ...], Prepared] = {}
+_prepared: dict[tuple[Any, ...], PreparedLaunch] = {}
 _specialised: dict[int, list[int]] = {}  # by the kernel's id
 
 
@@ -53,7 +53,7 @@ class Launch:
 
     def __init__(self, kernel: Any, grid: tuple[int, ...], *numbers: int, **constants: Any) -> None:
         self.kernel, self.grid, self.numbers, self.constants = kernel, (*grid, 1, 1)[:3], numbers, constants
-        self.prepared: dict[tuple[Any, ...], Prepared] = {}
+        self.prepared: dict[tuple[Any, ...], PreparedLaunch] = {}
 
     def __call__(self, tensors: tuple[Tensor | None, ...], *numbers: int) -> None:
         """Launch on the device of the first tensor."""
@@ -85,7 +85,7 @@ class Launch:
 
 
 def _start(
-    prepared: Prepared, grid: tuple[int, ...], device: int, arguments: Sequence[Any], addresses: Sequence[Any]
+    prepared: PreparedLaunch, grid: tuple[int, ...], device: int, arguments: Sequence[Any], addresses: Sequence[Any]
 ) -> None:
     """Start a compiled kernel with the arguments, whose tensors stand as addresses in `addresses`."""
     compiled, start, stream, details, trailing = prepared

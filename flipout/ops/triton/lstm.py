@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ..._batched_gradients import one_at_a_time
-from ...backend import register
+from ...backend import register_kernel
 from ..base import refuse_double_backward
 from ..lstm import WRITTEN_OUT
 from .base import INTERPRETED
-from .lstm_packing import pack_signs, padded, previous_states
+from .lstm_packing import pack_signs, padded_length, previous_states
 from .lstm_persistent import device_limits, persistent_tile
 from .lstm_persistent_backward import backward_persistent
 from .lstm_persistent_forward import forward_persistent
@@ -59,7 +59,7 @@ class FusedLSTM(torch.autograd.Function):
         cells = c.new_empty(steps + 1, *c.shape)
         cells[0] = c
         tile = persistent_tile(count, 4 * width, x)
-        pairs = x.new_zeros(2, 2, count, tile.split * tile.part_length(width) if tile else padded(width))
+        pairs = x.new_zeros(2, 2, count, tile.split * tile.part_length(width) if tile else padded_length(width))
         pairs[0, 0, :, :width], pairs[0, 1, :, :width] = h, h if s is None else h * s
         alive = signs if alive is None else alive.flatten(1).to(torch.uint8).contiguous()
         inputs = (x, x if bias is None else bias.contiguous(), alive, signs)
@@ -86,7 +86,7 @@ class FusedLSTM(torch.autograd.Function):
         dy = dy if dy.stride(-1) == 1 else dy.contiguous()
         dcells = dc.to(cells.dtype, memory_format=torch.contiguous_format, copy=True)
         tile = persistent_tile(count, width, y)
-        row_length = tile.split * tile.part_length(4 * width) if tile else padded(4 * width)
+        row_length = tile.split * tile.part_length(4 * width) if tile else padded_length(4 * width)
         pairs = y.new_empty(1 + flags["FLIPPED"], steps, count, row_length)
         pairs[..., 4 * width :] = 0
         passed = torch.zeros_like(dcells) if flags["ALIVE"] else dcells
@@ -147,5 +147,5 @@ def _shared_lstm(
     return FusedLSTM.apply(x, h, c, weight, None, bias, None, None, reverse, alive)
 
 
-register("lstm", FusedLSTM.apply, _fits)
-register("shared_lstm", _shared_lstm, _fits_shared)
+register_kernel("lstm", FusedLSTM.apply, _fits)
+register_kernel("shared_lstm", _shared_lstm, _fits_shared)

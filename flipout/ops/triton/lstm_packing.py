@@ -1,4 +1,4 @@
-"""How the LSTM's kernels want their operands: weights padded with zeros, signs in bytes, the state before each step.
+"""Prepares the operands of the LSTM's kernels: weights padded with zeros, signs in bytes, the state before each step.
 
 Rows are padded so that every product is aligned.
 """
@@ -111,7 +111,7 @@ def _previous(
         tl.store(out_ptr + pair_stride + e, previous * s, mask=e < total)
 
 
-def padded(length: int) -> int:
+def padded_length(length: int) -> int:
     """Return the length of a row with its padding."""
     return -(-length // _PAD) * _PAD
 
@@ -156,7 +156,7 @@ def pack_signs(x: Tensor, width: int, r: Tensor | None, s: Tensor | None) -> Ten
 def previous_states(y: Tensor, h: Tensor, signs: Tensor, flipped: bool, reverse: bool) -> Tensor:
     """Return (1 or 2, steps · count, padded width): the h before each step, and if `flipped` also s ∘ h."""
     steps, count, width = y.shape
-    states = y.new_empty(1 + flipped, steps * count, padded(width))
+    states = y.new_empty(1 + flipped, steps * count, padded_length(width))
     total = states[0].numel()
     launch(
         _previous,

@@ -62,7 +62,7 @@ def product_tile(
 
 @triton.jit
 def wait_for_all(counter_ptr, arrivals):
-    """Go on when all programs have come here. What they wrote before can then be read."""
+    """Wait until all programs have reached this point. What they wrote before can then be read."""
     tl.debug_barrier()
     tl.atomic_add(counter_ptr, 1, sem="release")
     while tl.atomic_add(counter_ptr, 0, sem="acquire") < arrivals:

@@ -14,7 +14,7 @@ from torch import Tensor
 from .base import index_type
 from .launching import launch
 from .lstm_gates import S_BIT, drop_ended, flip_gates, gate_gradients, load_gates, sign, store_gates
-from .lstm_packing import ELEMENTS, pad_weights, padded
+from .lstm_packing import ELEMENTS, pad_weights, padded_length
 
 
 @triton.jit(do_not_specialize=["t", "time", "count"])
@@ -107,7 +107,7 @@ def step_back(dh: Tensor, tensors: tuple[Tensor, ...], t: int, flags: dict[str, 
         count,
         width,
         *dy.stride()[:2],
-        padded(width),
+        padded_length(width),
         pairs.shape[-1],
         pairs.stride(0),
         LAST=last,
@@ -122,7 +122,7 @@ def backward_stepwise(tensors: tuple[Tensor, ...], mean: Tensor, delta: Tensor, 
     """Make the gates' gradients of all steps but the last, which are made already; return dh of the first state."""
     _, _, dy, *_, signs, pairs = tensors
     steps, count, width = dy.shape
-    weights = pad_weights(mean, delta, pairs.shape[-1], padded(width))
+    weights = pad_weights(mean, delta, pairs.shape[-1], padded_length(width))
     products = pairs.new_empty(2, count, weights.shape[-1])
     for t in reversed(range(steps)):
         torch.bmm(pairs[:, t], weights, out=products)

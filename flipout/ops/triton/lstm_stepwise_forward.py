@@ -10,7 +10,7 @@ from torch import Tensor
 from .base import index_type
 from .launching import launch
 from .lstm_gates import S_BIT, add_gates, flip_gates, load_gates, next_state, sign, store_gates
-from .lstm_packing import ELEMENTS, pad_weights, padded
+from .lstm_packing import ELEMENTS, pad_weights, padded_length
 
 
 @triton.jit(do_not_specialize=["t", "time", "count"])
@@ -89,7 +89,7 @@ def forward_stepwise(
     x, bias, alive, signs = inputs
     pairs, gates, cells, y = outputs
     (count, steps, _), width = x.shape, mean.shape[1]
-    weights = pad_weights(mean, delta, padded(4 * width), padded(width))
+    weights = pad_weights(mean, delta, padded_length(4 * width), padded_length(width))
     products = x.new_empty(2, count, weights.shape[1])
     for t in range(steps):
         torch.bmm(pairs[t % 2], weights.mT, out=products)

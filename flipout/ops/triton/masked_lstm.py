@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..._batched_gradients import one_at_a_time
-from ...backend import register
+from ...backend import register_kernel
 from ..base import refuse_double_backward
 from ..linear import Linear
 from ..lstm import REGULARIZED
@@ -233,4 +233,4 @@ def _fits(x: Tensor, dtype: torch.dtype) -> bool:
     return is_known and (INTERPRETED or (x.is_cuda and torch.version.hip is None))
 
 
-register("masked_lstm", MaskedLSTM.apply, _fits)
+register_kernel("masked_lstm", MaskedLSTM.apply, _fits)

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import register
+from ...backend import register_kernel
 from ...draws.noise import Origin
 from .base import fits, index_type, op
 from .launching import launch
@@ -60,4 +60,4 @@ def _fill_starts(out: Tensor, seed: Tensor, key: int, field: int, first: int, co
     )
 
 
-register("stream_starts", op("stream_starts", _empty_starts, _fill_starts), fits)
+register_kernel("stream_starts", op("stream_starts", _empty_starts, _fill_starts), fits)

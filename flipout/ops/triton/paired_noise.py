@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import register
+from ...backend import register_kernel
 from ...draws.bits import wrap
 from ...draws.noise import KINDS
 from .base import fits, index_type, op, real_type
@@ -131,5 +131,5 @@ def _fill_uniform(out: Tensor, start: Tensor, shape: Sequence[int], part: int) -
     launch((out, start, None, None), 0, 0)
 
 
-register("Stream.normal", op("normal", _empty_normal, _fill_normal), fits)
-register("Stream.uniform", op("uniform", _empty_uniform, _fill_uniform), fits)
+register_kernel("Stream.normal", op("normal", _empty_normal, _fill_normal), fits)
+register_kernel("Stream.uniform", op("uniform", _empty_uniform, _fill_uniform), fits)

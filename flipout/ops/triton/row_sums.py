@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..._perturbation import Signs
-from ...backend import register
+from ...backend import register_kernel
 from ...draws.bits import stream_name
 from .base import fits, has_adjacent_features, index_type, real_type
 from .launching import Launch
@@ -141,4 +141,4 @@ def _fits(x: Tensor, dim: int) -> bool:
     return fits(x, x.dtype) and x.numel() > 0 and has_adjacent_features(x, dim)
 
 
-register("sum_rows", sum_rows, _fits)
+register_kernel("sum_rows", sum_rows, _fits)

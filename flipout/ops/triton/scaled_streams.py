@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...backend import register
+from ...backend import register_kernel
 from ...draws.noise import Origin
 from .base import fits
 from .paired_noise import pair_launch
@@ -53,4 +53,4 @@ def scaled_noise(
     return out
 
 
-register("scaled_noise", scaled_noise, fits)
+register_kernel("scaled_noise", scaled_noise, fits)

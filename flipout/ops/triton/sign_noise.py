@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import register
+from ...backend import register_kernel
 from ...draws.bits import wrap
 from ...draws.noise import KINDS
 from .base import fits, index_type, op, real_type
@@ -52,9 +52,11 @@ def _bits(
     line = 0 if ALONE else (row * length)[:, None]
     signs = ()
     for half in tl.static_range(2):
-        bit = 32 * half + tl.arange(0, 32)[None, :]
-        element = column[:, None] * 64 + bit
-        sign = 1 - 2 * ((word[:, None] >> bit.to(tl.uint64)) & 1).to(REAL)
+        # Shifts are of 32 bits: Triton 3.6 compiles shifts of 64 bits by a lane's place wrongly for some dtypes.
+        bit = tl.arange(0, 32)[None, :]
+        element = column[:, None] * 64 + (32 * half + bit)
+        bits = (word >> (32 * half)).to(tl.uint32)[:, None]
+        sign = 1 - 2 * ((bits >> bit.to(tl.uint32)) & 1).to(REAL)
         is_there = is_inside[:, None] & (element < length)
         scaled = scale_noise(sign, factor_ptr, None, element, line + element, is_there, REAL, FACTOR, False)
         signs = signs + (scaled,)  # noqa: RUF005
@@ -100,4 +102,4 @@ def _fill_sign(out: Tensor, start: Tensor, shape: Sequence[int], dtype: torch.dt
     launch((out, start, None), 0, 0)
 
 
-register("Stream.sign", op("sign", _empty_sign, _fill_sign), fits)
+register_kernel("Stream.sign", op("sign", _empty_sign, _fill_sign), fits)

@@ -1,20 +1,25 @@
-"""Signs from SplitMix64: the words in registers, and a kernel that writes their bits as ±1 or as masks."""
+"""Signs from SplitMix64: the words in registers, and kernels that write them, or their bits as ±1 or as masks."""
 # Triton reads a kernel's annotations and loops in its own way.
 # pyright: reportInvalidTypeForm=false, reportArgumentType=false, reportGeneralTypeIssues=false
+
+from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import register
+from ...backend import register_kernel
+from ...draws.bits import stream_name
 from ...draws.signs import PLACES, SIGNS, mask_type
 from .base import fits, index_type, op
 from .launching import launch
 from .noise import STEP, splitmix
 
 BLOCK = 2 * SIGNS  # signs that are made together, from two words
+HALF = SIGNS // 2  # signs in half a word
 _BLOCKS = 16  # such blocks in one program
+_WORDS = 256  # words in one program
 _BLOCK, _PLACES = tl.constexpr(BLOCK), tl.constexpr(PLACES)
 
 
@@ -25,6 +30,14 @@ def sign_words(seed, name, example, block):
     z = start + ((example.to(tl.uint64) << _PLACES) + 2 * block.to(tl.uint64)) * STEP
     first, second = splitmix(z), splitmix(z + STEP)
     return first.to(tl.uint32), (first >> 32).to(tl.uint32), second.to(tl.uint32), (second >> 32).to(tl.uint32)
+
+
+@triton.jit
+def half_words(seed, name, example, half):
+    """Return the 32 signs of each half word of an example, numbered from its first feature on. A bit of 1 means −1."""
+    start = splitmix(seed.to(tl.uint64)) + name.to(tl.uint64)
+    z = splitmix(start + ((example.to(tl.uint64) << _PLACES) + (half // 2).to(tl.uint64)) * STEP)
+    return tl.where(half % 2 != 0, z >> 32, z).to(tl.uint32)
 
 
 @triton.jit
@@ -129,4 +142,41 @@ def _fill(
     )
 
 
-register("signs", op("signs", _empty, _fill), fits)
+register_kernel("signs", op("signs", _empty, _fill), fits)
+
+
+@triton.jit(do_not_specialize=["total", "width", "split", "first", "name", "other_name"])
+def _words(
+    out_ptr,
+    seed_ptr,
+    total: tl.int64,
+    width: tl.int64,
+    split: tl.int64,
+    first: tl.int64,
+    name: tl.int64,
+    other_name: tl.int64,
+    WORDS: tl.constexpr,
+):
+    """out[n] = the words of example `first` + n: `split` words of the stream `name`, then those of `other_name`.
+
+    out is (total / width, width). One program writes WORDS of them.
+    """
+    i = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)
+    example, word = first.to(tl.int64) + i // width.to(tl.int64), i % width.to(tl.int64)
+    is_other, place = word >= split, word - tl.where(word >= split, split, 0)
+    start = splitmix(tl.load(seed_ptr).to(tl.uint64)) + tl.where(is_other, other_name, name).to(tl.uint64)
+    z = splitmix(start + ((example.to(tl.uint64) << _PLACES) + place.to(tl.uint64)) * STEP)
+    tl.store(out_ptr + i, z.to(tl.int64), mask=i < total)
+
+
+def packed_signs(seed: Tensor, key: int, over: Sequence[tuple[int, int]], first: int, count: int) -> Tensor:
+    """Return the words of the signs over one or two dimensions, (count, words), in one launch."""
+    widths, names = [-(-size // SIGNS) for _, size in over], [stream_name(key, dim) for dim, _ in over]
+    out = seed.new_empty(count, sum(widths))
+    if out.numel():
+        numbers = (out.numel(), sum(widths), widths[0], first, names[0], names[-1])
+        launch(_words, (-(-out.numel() // _WORDS),), out, seed, *numbers, WORDS=_WORDS)
+    return out
+
+
+register_kernel("packed_signs", packed_signs, lambda seed, dims: fits(seed) and not seed.dim() and 1 <= dims <= 2)

@@ -1,0 +1,33 @@
+"""All modules of a model, in a few calls: torch's `named_modules` is a generator for each level of every module."""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+
+def named_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Return what torch's `named_modules` yields, in its order: each module once, under its first name."""
+    found: dict[str, nn.Module] = {}
+    seen: set[nn.Module] = set()
+    waiting = [("", model)]
+    while waiting:
+        name, module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        found[name] = module
+        if module._modules:
+            prefix = f"{name}." if name else ""
+            children = [(prefix + key, child) for key, child in module._modules.items() if child is not None]
+            waiting += children[::-1]
+    return found
+
+
+def named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield what torch's `named_parameters` yields, in its order: each Parameter once, under its first name."""
+    seen: set[int] = set()
+    for label, module in named_modules(model).items():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield (f"{label}.{name}" if label else name), parameter
