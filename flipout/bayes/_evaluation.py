@@ -1,5 +1,7 @@
-"""Scores of predicted probabilities, and their calibration."""
+"""Scores of a prediction, by its likelihood."""
 
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,119 +10,133 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._arguments import whole_number
 from .._extras import import_extra
-from ._checked import Array, class_probabilities
-from ._figures import FilePath, draw_reliability
+from ..errors import InvalidInput
+from ._calibration import CalibrationCurve, calibration_curve, coverages
+from ._checked import Array, is_scored, predicted_classes
+from ._crps import crps
+from ._needs import check_level, checked_targets, needed_likelihood, needed_mixture
+from ._prediction import Prediction
+from ._reliability import reliability
 from ._shown import shown
+from ._target_interval import target_interval
+
+_CLASSES = 100  # the AUROC of more classes would take a sort for each
 
 
 @dataclass(frozen=True, repr=False)
 class Scores:
-    """Scores of predicted probabilities. Lower is better, except for the accuracy."""
+    """Scores of predicted classes. Lower is better, except for accuracy and AUROC."""
 
-    accuracy: float  # the share of examples whose likeliest class is the target
+    accuracy: float  # the share of targets that are the likeliest class
     nll: float  # the mean of −log p(target), in nats
     brier: float  # the mean of Σ (p − 1[target])² over the classes, from 0 to 2
     ece: float  # the expected calibration error: |confidence − accuracy| of the bins, averaged over the examples
+    auroc: float | None  # of class 1 against class 0, or the mean over classes against the rest; None if undefined
 
     def __repr__(self) -> str:
-        return shown(self, accuracy=self.accuracy, nll=self.nll, brier=self.brier, ece=self.ece)
+        return shown(self, **vars(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reliability:
-    """How often the likeliest class was right, in bins of its probability (the confidence).
+class NumberScores:
+    """Scores of predicted numbers or counts. Lower is better, except that `coverage` has to meet its levels."""
 
-    Confidence and accuracy are NaN in empty bins.
-    """
-
-    edges: Array  # (bins + 1,): the edges of the bins
-    count: Array  # (bins,): the number of examples in each bin
-    confidence: Array  # (bins,): the mean confidence
-    accuracy: Array  # (bins,): the share of examples that were right
-
-    @property
-    def ece(self) -> float:
-        """The expected calibration error: |accuracy − confidence|, averaged over the examples."""
-        is_full = self.count > 0
-        gaps = np.abs(self.accuracy[is_full] - self.confidence[is_full])
-        return float(gaps @ self.count[is_full] / self.count.sum())
-
-    def plot(self, path: FilePath | None = None) -> Any:
-        """Draw the reliability diagram.
-
-        Args:
-            path: The file to write, if any.
-
-        Returns:
-            A matplotlib figure.
-        """
-        return draw_reliability(self.edges, self.count, self.confidence, self.accuracy, path)
+    nll: float  # the mean of −log p(target), in nats; for numbers p is a density, so it depends on their unit
+    rmse: float  # the root mean squared error of the mean
+    crps: float  # the continuous ranked probability score, in the unit of the targets
+    coverage: dict[float, float]  # by level, the share of targets inside interval(level)
+    sharpness: float  # the mean width of interval(0.9), in the unit of the targets
+    calibration: CalibrationCurve  # coverage at many levels
 
     def __repr__(self) -> str:
-        return shown(self, bins=len(self.count), examples=int(self.count.sum()), ece=self.ece)
+        covered = "{" + ", ".join(f"{level:g}: {share:.3g}" for level, share in self.coverage.items()) + "}"
+        values = {name: getattr(self, name) for name in ("nll", "rmse", "crps")}
+        return shown(self, **values, coverage=covered, sharpness=self.sharpness)
 
 
-def evaluate(probabilities: Tensor, target: Tensor, bins: int = 15) -> Scores:
-    """Score predicted probabilities. Needs scikit-learn.
+def evaluate(
+    prediction: Prediction | Tensor,
+    target: Tensor,
+    bins: int = 15,
+    *,
+    levels: float | Sequence[float] = (0.5, 0.8, 0.9, 0.95),
+) -> Scores | NumberScores:
+    """Score a prediction of classes, numbers or counts.
+
+    All targets count alike, also several of one example. Classes need scikit-learn.
 
     Args:
-        probabilities: `predict(…).mean`, of shape (N, classes), or (N,) for the second of two classes.
-        target: The classes, whole numbers of shape (N,).
-        bins: The number of bins for the calibration error.
+        prediction: What `predict` returned with a likelihood, or `Prediction.from_outputs`.
+        target: The targets, in the shape of `prediction.total`.
+        bins: The number of bins of the calibration error of classes.
+        levels: The level, or levels, at which the coverage of the intervals of numbers is reported.
 
     Returns:
-        Accuracy, log-likelihood, Brier score and calibration error.
+        `Scores` for classes, `NumberScores` for numbers and counts.
 
     Raises:
-        InvalidInput: The shapes do not fit, or the probabilities do not sum to 1.
+        InvalidArgument: A level is not between 0 and 1, or `bins` is not ≥ 1.
+        InvalidInput: The targets have another shape than the prediction, or are out of range.
+        Unsupported: The prediction has no likelihood, or its samples were not kept.
 
     Example:
-        >>> prediction = bayes.predict(model, x, likelihood="categorical")
-        >>> bayes.evaluate(prediction.mean, y).nll
+        >>> prediction = bayes.predict(elbo, x)
+        >>> bayes.evaluate(prediction, y).nll
     """
+    if isinstance(prediction, Tensor):
+        warnings.warn(
+            "evaluate(probabilities, target) goes in the next version. Write evaluate(prediction, target) with what "
+            "predict returned, not its mean; for other networks Prediction.from_outputs(logits.unsqueeze(0), "
+            "'categorical').",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        p, y = predicted_classes(prediction, target, "evaluate")
+        return _of_classes(p, y, None, bins, prediction.dtype)
+    if not isinstance(prediction, Prediction):
+        raise InvalidInput(f"evaluate: {type(prediction)} given; expected what predict returned.")
+    several: list[Any] = list(levels) if isinstance(levels, Iterable) and not isinstance(levels, str) else [levels]
+    for level in several:
+        check_level("evaluate", level)
+    is_of_classes = needed_likelihood("evaluate", prediction).entropic
+    checked = checked_targets("evaluate", prediction, target)
+    if not is_of_classes:
+        return _of_numbers(prediction, checked, several)
+    p, y = predicted_classes(prediction, checked, "evaluate")
+    likelihoods = prediction.log_prob(checked)[is_scored(prediction, checked)].double().exp()
+    return _of_classes(p, y, likelihoods.cpu().numpy(), bins, prediction.mean.dtype)
+
+
+def _of_classes(p: Array, y: NDArray[np.int64], likelihoods: Array | None, bins: int, dtype: torch.dtype) -> Scores:
     metrics = import_extra("sklearn.metrics", "evaluate", "experiments")
-    p, y = class_probabilities(probabilities, target)
-    labels = np.arange(p.shape[1])
+    found = p[np.arange(len(y)), y] if likelihoods is None else likelihoods
     return Scores(
         accuracy=float(metrics.accuracy_score(y, p.argmax(1))),
-        nll=_nll(p, y, torch.finfo(probabilities.dtype).tiny),
-        brier=float(metrics.brier_score_loss(y, p, labels=labels, scale_by_half=False)),
-        ece=reliability(probabilities, target, bins).ece,
+        # A probability of 0 counts as the smallest number of its dtype. scikit-learn's log_loss would clip far sooner.
+        nll=float(-np.log(np.maximum(found, torch.finfo(dtype).tiny)).mean()),
+        brier=float(metrics.brier_score_loss(y, p, labels=np.arange(p.shape[1]), scale_by_half=False)),
+        ece=reliability(torch.from_numpy(p), torch.from_numpy(y), bins).ece,
+        auroc=_auroc(p, y, metrics.roc_auc_score),
     )
 
 
-def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Reliability:
-    """Compare confidence with accuracy, in bins of equal width.
-
-    Args:
-        probabilities: `predict(…).mean`, of shape (N, classes), or (N,) for the second of two classes.
-        target: The classes, whole numbers of shape (N,).
-        bins: The number of bins.
-
-    Returns:
-        Confidence and accuracy of each bin.
-
-    Raises:
-        InvalidInput: The shapes do not fit, or the probabilities do not sum to 1.
-
-    Example:
-        >>> bayes.reliability(prediction.mean, y).plot("reliability.svg")
-    """
-    bins = whole_number("bins", bins, 1, of="reliability")
-    p, y = class_probabilities(probabilities, target)
-    confidence, is_right = p.max(1), (p.argmax(1) == y).astype(np.float64)
-    place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
-    count = np.bincount(place, minlength=bins).astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        means = (np.bincount(place, values, bins) / count for values in (confidence, is_right))
-        return Reliability(np.linspace(0, 1, bins + 1), count, *means)
+def _auroc(p: Array, y: NDArray[np.int64], roc_auc_score: Callable[..., float]) -> float | None:
+    """Return the AUROC of class 1, or the mean over the classes that occur, each against the rest."""
+    present = np.unique(y)
+    if len(present) < 2 or p.shape[1] > _CLASSES:
+        return None
+    classes = [1] if p.shape[1] == 2 else present.tolist()
+    return float(np.mean([roc_auc_score(y == label, p[:, label]) for label in classes]))
 
 
-def _nll(p: Array, y: NDArray[np.int64], tiny: float) -> float:
-    """Return the mean negative log-likelihood.
-
-    A probability of 0 counts as the smallest number of its dtype. scikit-learn's log_loss would clip far sooner.
-    """
-    return float(-np.log(np.maximum(p[np.arange(len(y)), y], tiny)).mean())
+def _of_numbers(prediction: Prediction, target: Tensor, levels: Sequence[float]) -> NumberScores:
+    low, high = target_interval(prediction, 0.9)
+    return NumberScores(
+        nll=-float(prediction.log_prob(target).double().mean()),
+        rmse=float((prediction.mean - target).double().square().mean().sqrt()),
+        crps=float(crps(needed_mixture("evaluate", prediction), target).mean()),
+        coverage=coverages(prediction, target, list(levels)),
+        sharpness=float((high - low).double().mean()),
+        calibration=calibration_curve(prediction, target),
+    )

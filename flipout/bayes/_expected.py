@@ -1,5 +1,6 @@
 """The likelihood that `predict` uses to turn outputs into expected targets."""
 
+import copy
 from typing import Any
 
 from torch import nn
@@ -15,8 +16,9 @@ def predictive_likelihood(requested: Any, out_dim: int) -> Likelihood | None:
         return None
     if requested == "gaussian":
         raise InvalidArgument(
-            "predict(likelihood='gaussian'): how large is the noise? Give the likelihood that was trained, "
-            "elbo.likelihood, or flipout.bayes.likelihoods.Gaussian(std)."
+            "likelihood='gaussian': how large is the noise? predict(elbo, x) knows what was learned. Or give "
+            "likelihood=elbo.likelihood, flipout.bayes.likelihoods.Gaussian(std), or 'heteroscedastic' if the model "
+            "predicts the noise too."
         )
     likelihood = likelihood_of(requested)
     if isinstance(likelihood, Likelihood):
@@ -32,8 +34,18 @@ def predictive_likelihood(requested: Any, out_dim: int) -> Likelihood | None:
     )
 
 
+def frozen(likelihood: Likelihood | None) -> Likelihood | None:
+    """Return a copy that further training does not change."""
+    return None if likelihood is None else copy.deepcopy(likelihood).requires_grad_(False)
+
+
 def _moved(likelihood: Likelihood, dim: int) -> Likelihood:
     """Return the likelihood of an output whose dimension `dim` was moved to the front."""
+    if isinstance(likelihood, Categorical) and likelihood.dim == dim:
+        raise InvalidArgument(
+            f"Categorical(dim={dim}): that is the dimension of the examples, not of the classes. Say where the output "
+            "has its classes, Categorical(dim=-1), or where it has its examples, predict(…, batch_dim=…)."
+        )
     if not dim:
         return likelihood
     if isinstance(likelihood, Categorical) and likelihood.dim != -1:

@@ -1,7 +1,7 @@
 """KL(q ‖ p): the exact sum over all weights, every Parameter once, however often it is used."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -15,6 +15,7 @@ from ..errors import NoPrior, Unsupported
 from ..nn.contexts import hold
 from ..nn.held_weights import held_pass
 from ._posterior import CONVERT, Posterior, posteriors
+from ._small_terms import small_terms
 from .priors import Normal
 
 
@@ -23,6 +24,7 @@ def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
 
     Closed forms are used where they exist. For other priors, E[log p] is estimated on the bases of a draw: the held
     one, or outside of `hold` a fresh one. Each base is averaged over both signs that flipout can give a weight.
+    Adapters of `flipout.peft` that are not active do not count.
 
     Args:
         model: A model converted with `MeanField(prior=…)`.
@@ -39,6 +41,8 @@ def kl(model: nn.Module, *, samples: int = 1) -> Tensor:
         >>> loss = nll + bayes.kl(model) / len(dataset)
     """
     terms = list(kl_terms(model, samples=samples).values())
+    if not terms:  # every adapter with a posterior is off
+        return torch.zeros((), device=next(model.parameters()).device)
     return torch.stack([term.to(terms[0].device) for term in terms]).sum()
 
 
@@ -61,8 +65,12 @@ def kl_terms(model: nn.Module, *, samples: int = 1) -> dict[str, Tensor]:
     """
     samples = whole_number("samples", samples, 1, of="kl", means="the number of Monte Carlo samples")
     found = with_priors(model)
-    with shared_draw(model):
-        terms = {posterior.name: _term(posterior, samples) for posterior in found}
+    with shared_draw(model, found):
+        totals = small_terms(found)
+        terms = {
+            posterior.name: totals[posterior] if posterior in totals else _term(posterior, samples)
+            for posterior in found
+        }
     return terms | _summed_over_shards({posterior: terms[posterior.name] for posterior in found})
 
 
@@ -82,7 +90,7 @@ def with_priors(model: nn.Module) -> list[Posterior]:
 
 
 def _check_factors(posterior: Posterior) -> None:
-    """Refuse a learned covariance whose KL is not known here."""
+    """Refuse a learned covariance for which no formula of the KL is implemented."""
     if not isinstance(posterior.prior, Normal):
         raise Unsupported(
             f"{posterior.name}: {posterior.distribution} has a KL to a Normal prior only. Use "
@@ -95,9 +103,14 @@ def _check_factors(posterior: Posterior) -> None:
         )
 
 
-def shared_draw(model: nn.Module) -> AbstractContextManager[None]:
-    """Hold one draw for a Monte Carlo KL and a forward pass, unless one is held already or none is needed."""
-    sampled = [posterior.layer for posterior in posteriors(model) if isinstance(posterior.prior, Sampled)]
+def shared_draw(model: nn.Module, found: Iterable[Posterior]) -> AbstractContextManager[None]:
+    """Hold one draw for a Monte Carlo KL and a forward pass, unless one is held already or none is needed.
+
+    Args:
+        model: The model.
+        found: Its posteriors.
+    """
+    sampled = [posterior.layer for posterior in found if isinstance(posterior.prior, Sampled)]
     return nullcontext() if all(layer.flipout.held is not None for layer in sampled) else hold(model)
 
 

@@ -8,14 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InvalidArgument
-from .likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
+from .likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Poisson
 
-LikelihoodName = Literal["categorical", "gaussian", "bernoulli", "poisson"]
+LikelihoodName = Literal["categorical", "gaussian", "heteroscedastic", "bernoulli", "poisson"]
 LogLikelihood = Callable[[Any, Any], Tensor]  # (output, target) → log-likelihoods (N, …)
 
 BY_NAME: dict[str, Callable[[], Likelihood]] = {
     "categorical": Categorical,
     "gaussian": Gaussian,
+    "heteroscedastic": HeteroscedasticGaussian,
     "bernoulli": Bernoulli,
     "poisson": Poisson,
 }

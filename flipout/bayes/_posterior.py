@@ -13,6 +13,7 @@ from ..errors import InvalidArgument, NotPerturbed, Unsupported
 from ..nn.base import Perturbed
 from ..nn.companions import companion_names, learned_companions, prior_numbers
 from ..nn.models import parameter_names, perturbed_layers
+from ..nn.switches import idle_parameters
 
 CONVERT = "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))"
 
@@ -90,12 +91,13 @@ class Posterior:
 
 
 def posteriors(model: nn.Module) -> list[Posterior]:
-    """List the posteriors of a model. Tied Parameters appear once."""
+    """List the posteriors of a model. Tied Parameters appear once, and those of adapters that are off do not."""
     layers, names = perturbed_layers(model, CONVERT), parameter_names(model)
+    idle = idle_parameters(model)
     found: dict[int, Posterior] = {}
     for label, layer in layers.items():
         for local, distribution in layer.flipout.distributions.items():
-            if not isinstance(distribution, LearnedDistribution):
+            if not isinstance(distribution, LearnedDistribution) or (layer, local) in idle:
                 continue
             if not distribution.gaussian:
                 raise Unsupported(
@@ -105,12 +107,12 @@ def posteriors(model: nn.Module) -> list[Posterior]:
             parameter = attrgetter(local)(layer)
             posterior = Posterior(names.get(id(parameter), f"{label}.{local}"), layer, local, distribution)
             first = found.setdefault(id(parameter), posterior)
-            if _ids_beside(first) != _ids_beside(posterior):
+            if first is not posterior and _ids_beside(first) != _ids_beside(posterior):
                 raise InvalidArgument(
                     f"{first.name} and {label}.{local} are one Parameter with two learned spreads, so it has no single "
                     "posterior. Tie the spreads too, or tie the weights before flipout.perturb(model, …)."
                 )
-    if not found:
+    if not found and not idle:
         raise NotPerturbed(f"{type(model).__name__} has no learned spreads: no posterior. Convert it with {CONVERT}.")
     return list(found.values())
 

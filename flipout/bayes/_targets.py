@@ -7,13 +7,27 @@ from ..draws.bits import is_transformed
 from ..errors import InvalidInput
 
 
-def check_shapes(kind: str, output: Tensor, target: Tensor, expected: torch.Size, what: str, fix: str = "") -> None:
+def check_target_shape(
+    kind: str, output: Tensor, target: Tensor, expected: torch.Size, what: str, fix: str = ""
+) -> None:
     """Refuse a target that would have to be broadcast to the output."""
     if target.shape != expected:
         raise InvalidInput(
             f"{kind}: output of shape {tuple(output.shape)} and target of shape {tuple(target.shape)}; this output, "
             f"with {what}, needs targets of shape {tuple(expected)}. "
             f"{fix or 'Reshape one of them'}: nothing is broadcast."
+        )
+
+
+def check_whole(kind: str, target: Tensor) -> None:
+    """Refuse targets that are no whole numbers. Only on a CPU, as `check_range`."""
+    if target.device.type != "cpu" or is_transformed() or not target.is_floating_point():
+        return
+    broken = target[target != target.floor()]
+    if broken.numel():
+        raise InvalidInput(
+            f"{kind}: a target of {broken[0].item():g}; expected counts, which are whole numbers. Use Gaussian noise, "
+            "or count in a smaller unit."
         )
 
 

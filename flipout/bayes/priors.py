@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..distributions.prior import ClosedForm, Prior, Sampled
+from ..distributions.prior import ClosedForm, Prior, Sampled, as_number
 from ..errors import InvalidArgument
 
 __all__ = ["ClosedForm", "Laplace", "LogUniform", "Normal", "Prior", "Sampled", "ScaleMixture"]
@@ -35,7 +35,7 @@ class _OfNumbers(Prior):
         for name, value in self._values().items():
             if not isinstance(value, (Real, Tensor)) or isinstance(value, bool):
                 raise self.refuse(name, "a number, or a tensor that broadcasts to the Parameter")
-            number = torch.as_tensor(value, dtype=torch.float64)
+            number = as_number(value)
             if not bool(number.isfinite().all()):
                 raise self.refuse(name, "finite numbers")
             if name in self.scales and not bool((number > 0).all()):
@@ -56,7 +56,7 @@ class _OfNumbers(Prior):
         return self.scales if getattr(self, "learn_scale", False) else ()
 
     def numbers(self) -> dict[str, Tensor]:
-        return {name: torch.as_tensor(value, dtype=torch.float64) for name, value in self._values().items()}
+        return {name: as_number(value) for name, value in self._values().items()}
 
     def refuse(self, name: str, expected: str) -> InvalidArgument:
         return InvalidArgument(f"{type(self).__name__}: {name}={getattr(self, name)!r} given; expected {expected}.")

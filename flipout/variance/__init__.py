@@ -3,11 +3,12 @@
 from ._compare import Comparison, compare
 from ._decompose import decompose
 from ._fits import Fit, Slope
-from ._measure import measure
+from ._measure import Antithetic, measure
 from ._records import Measurements, Record
 from ._theorem import Decomposition, Term
 
 __all__ = [
+    "Antithetic",
     "Comparison",
     "Decomposition",
     "Fit",

@@ -1,4 +1,4 @@
-"""What may be measured. A model, data or a loss whose gradient variance would mean something else is refused."""
+"""Checks of what is measured: refuse a model, data or a loss whose gradient variance would mean something else."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._model_calls import ModelCall, ModelInputs, OutputSelector, model_call, select
 from ..errors import InvalidArgument
 from ..nn.contexts import hold
 
 Loss = Callable[[Any, Tensor], Tensor]
-Batches = tuple[Tensor, Tensor] | Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
+Batches = tuple[ModelInputs, Tensor] | Callable[[int, torch.Generator], tuple[ModelInputs, Tensor]]
 
 
 def check_frozen(model: nn.Module) -> None:
@@ -25,24 +26,28 @@ def check_frozen(model: nn.Module) -> None:
 
 
 def check_data(data: Any) -> None:
-    """Refuse anything but a function or two tensors of one length."""
+    """Refuse anything but a function, or inputs and targets of one length."""
     if callable(data):
         return
     pair = tuple(data) if isinstance(data, (tuple, list)) else ()
-    if len(pair) != 2 or not all(isinstance(part, Tensor) for part in pair) or len(pair[0]) != len(pair[1]):
-        received = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in pair]
+    tensors = batch_tensors(*pair) if len(pair) == 2 and isinstance(pair[1], Tensor) else []
+    if len(tensors) < 2 or any(x.dim() == 0 or len(x) != len(tensors[-1]) for x in tensors):
+        received = [tuple(x.shape) for x in tensors] or [type(part).__name__ for part in pair] or type(data).__name__
         raise InvalidArgument(
-            f"data: {received or type(data).__name__} given; expected (inputs, targets), two tensors of one length, or "
-            "a function (size, generator) → (inputs, targets)."
+            f"data: {received} given; expected (inputs, targets), tensors of one length, where inputs may be a dict of "
+            "keyword arguments or a tuple of arguments; or a function (size, generator) → (inputs, targets)."
         )
 
 
-def check_loss(model: nn.Module, loss: Loss, data: Batches, device: torch.device) -> None:
+def batch_tensors(inputs: ModelInputs, targets: Tensor) -> list[Tensor]:
+    """Return the tensors of a batch, the targets last."""
+    return [*model_call(inputs).tensors(), targets]
+
+
+def check_loss(model: nn.Module, loss: Loss, call: ModelCall, y: Tensor, selector: OutputSelector | None) -> None:
     """Refuse a loss that is not a mean: a batch concatenated with itself must have the loss of the batch."""
-    x, y = data(2, torch.Generator()) if callable(data) else (part[:2] for part in data)
-    x, y = x.to(device), y.to(device)
     with torch.no_grad(), hold(model, seed=0):
-        output = model(x)
+        output = select(call(model), selector, of="measure")
     if not isinstance(output, Tensor):
         return
     with torch.no_grad():

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from .._model_calls import OutputSelector
+from .._progress import wrapper
 from .._student import interval
 from ..errors import InvalidArgument
 from ..nn.contexts import using
@@ -29,7 +31,8 @@ def decompose(
     generator: torch.Generator | None = None,
     sub_batch: int = 1024,
     at_once: int | None = None,
-    progress: Callable[[Iterable], Iterable] = iter,
+    output: OutputSelector | None = None,
+    progress: Callable[[Iterable], Iterable] | bool = False,
 ) -> list[Decomposition]:
     """Estimate α, β and γ for each Parameter of a perturbed model, without bias.
 
@@ -41,15 +44,18 @@ def decompose(
     Args:
         model: A perturbed model. Its batch-norm layers must be in eval mode.
         loss: Maps outputs and targets to the mean loss of the batch, of shape ().
-        data: Inputs and targets, two tensors (examples, …), which are drawn from with replacement. Or a function
-            (size, generator) → (inputs, targets).
+        data: Inputs and targets, tensors (examples, …), which are drawn from with replacement. A tuple of inputs holds
+            several arguments of the model, a dict holds keyword arguments. Or a function (size, generator) → (inputs,
+            targets).
         pairs: Number of pairs of batches for β and γ.
         batch_size: Number of examples in each of these batches.
         examples: Number of single examples for α.
         generator: Chooses batches and draws. By default it is seeded from torch's global generator.
         sub_batch: Accepted as in `measure`, but without effect: these batches are never split.
         at_once: Number of batches in one `vmap` at most. Use 1 for a model that vmap cannot transform.
-        progress: Wraps the list of steps, as `tqdm` and rich's `track` do.
+        output: Which part of what the model returns goes to the loss: the name of a field such as "logits", a position,
+            or a function. Without it, everything.
+        progress: True shows how far it has come. A function wraps the list of steps, as rich's `track` does.
 
     Returns:
         A `Decomposition` for each Parameter, or for each gate of an LSTM's weights.
@@ -66,14 +72,15 @@ def decompose(
         raise InvalidArgument(
             f"pairs={pairs}, examples={examples}: standard errors need at least 2 and {2 * _ALPHA_ESTIMATES}."
         )
-    sampler = checked_sampler(model, loss, data, generator, sub_batch, at_once)
+    steps = wrapper(progress)
+    sampler = checked_sampler(model, loss, data, generator, sub_batch, at_once, output)
     scheme = Flipout()
     with using(model, scheme=scheme):
         single = BatchGradients(sampler, 1, scheme)
         chunks = BatchGradients(sampler, batch_size, scheme).chunks(pairs)
-        alphas = [_alpha(single, examples // _ALPHA_ESTIMATES) for _ in progress(range(_ALPHA_ESTIMATES))]
+        alphas = [_alpha(single, examples // _ALPHA_ESTIMATES) for _ in steps(range(_ALPHA_ESTIMATES))]
         single.close()
-        covariances = [_covariances(sampler, chunk, batch_size) for chunk in progress(chunks)]
+        covariances = [_covariances(sampler, chunk, batch_size) for chunk in steps(chunks)]
     decompositions = []
     for name in sampler.parts:
         both, gamma = (torch.cat([pair[i][name] for pair in covariances]).tolist() for i in range(2))
@@ -100,11 +107,11 @@ def _covariances(sampler: Sampler, pairs: int, size: int) -> tuple[DrawnGradient
     batch, other_batch = sampler.batches(pairs, size), sampler.batches(pairs, size)
     base, other_base, signs, other_signs = (sampler.seeds(pairs) for _ in range(4))
 
-    def one_weight(batch: tuple[Tensor, Tensor], base: Tensor, signs: Tensor) -> DrawnGradients:
-        return sampler.gradients(base, *batch, sign_seed=signs, rows=size)  # all rows are one example
+    def one_weight(batch: list[Tensor], base: Tensor, signs: Tensor) -> DrawnGradients:
+        return sampler.gradients(base, batch, sign_seed=signs, rows=size)  # all rows are one example
 
-    def one_base(batch: tuple[Tensor, Tensor], base: Tensor, signs: Tensor) -> DrawnGradients:
-        return sampler.gradients(base, *batch, sign_seed=signs)
+    def one_base(batch: list[Tensor], base: Tensor, signs: Tensor) -> DrawnGradients:
+        return sampler.gradients(base, batch, sign_seed=signs)
 
     def covariance(first: DrawnGradients, same_base: DrawnGradients, new_base: DrawnGradients) -> DrawnGradients:
         return {

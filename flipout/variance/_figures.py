@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .._extras import import_extra
+from .._drawing import COLOURS, REFERENCE, WIDTH, legend_outside, panels, styled
 from ..errors import InvalidArgument
 from ._fits import Fit
 from ._records import Measurements
 from ._theorem import Decomposition
 
-COLOURS = {"shared": "#c1442e", "flipout": "#1f5fa8", "local_reparam": "#2e8b57", "independent": "#7a7a7a"}
-_STYLES = {"shared": ":", "flipout": "-", "local_reparam": "--", "independent": "-."}
+_STYLES = {"shared": (":", "s"), "flipout": ("-", "o"), "local_reparam": ("--", "^"), "independent": ("-.", "D")}
 _PREDICTED = ("independent", "shared", "flipout")
 _MAX_COLUMNS = 3
 
 
+@styled
 def figure(
     measurements: Measurements, path: str | os.PathLike[str] | None, predictions: Iterable[Decomposition] | None
 ) -> Any:
@@ -27,25 +27,25 @@ def figure(
         raise InvalidArgument("plot: there are no records; the selection leaves none.")
     rows = math.ceil(len(names) / _MAX_COLUMNS)
     columns = math.ceil(len(names) / rows)
-    drawing = import_extra("matplotlib.figure", "A figure", "experiments").Figure(
-        figsize=(3.4 * columns + 0.6, 3.1 * rows + 0.5), layout="constrained"
-    )
-    grid = drawing.subplots(rows, columns, squeeze=False, sharex=True)
+    width = WIDTH if columns > 1 else 4.5
+    drawing, grid = panels(rows, columns, height=2.3 * rows + 0.6, width=width, sharex=True)
     fits = {(fit.parameter, fit.scheme): fit for fit in measurements.fit()} if _can_fit(measurements) else {}
     known = {decomposition.parameter: decomposition for decomposition in predictions or ()}
-    panels = dict(zip(names, grid.flat, strict=False))
+    by_name = dict(zip(names, grid.flat, strict=False))
     for (parameter, scheme), curve in measurements.curves().items():
-        _draw_curve(panels[parameter], scheme, curve, fits.get((parameter, scheme)), known.get(parameter))
-    for i, (name, axes) in enumerate(panels.items()):
+        _draw_curve(by_name[parameter], scheme, curve, fits.get((parameter, scheme)), known.get(parameter))
+    for i, (name, axes) in enumerate(by_name.items()):
         axes.set(xscale="log", yscale="log", title=name)
         if i + columns >= len(names):
             axes.set_xlabel("batch size")
             axes.tick_params(labelbottom=True)
         if i % columns == 0:
             axes.set_ylabel("gradient variance")
+    if known:
+        grid.flat[0].plot([], [], "x", color=REFERENCE, ms=6, label="predicted from α, β and γ")
     for unused in list(grid.flat)[len(names) :]:
         unused.remove()
-    panels[names[0]].legend(fontsize=8)
+    legend_outside(drawing, columns=5 if columns > 1 else 3)
     if path is not None:
         drawing.savefig(Path(path))
     return drawing
@@ -56,10 +56,10 @@ def _draw_curve(axes: Any, scheme: str, curve: Measurements, fit: Fit | None, kn
     sizes = [r.batch_size for r in curve]
     values = [r.variance for r in curve]
     errors = [[r.variance - r.low for r in curve], [r.high - r.variance for r in curve]]
-    colour, style = COLOURS.get(scheme, "black"), _STYLES.get(scheme, "-")
-    axes.errorbar(sizes, values, errors, fmt="o", ms=3, color=colour, capsize=2)
+    colour, (style, marker) = COLOURS.get(scheme, "black"), _STYLES.get(scheme, ("-", "o"))
+    axes.errorbar(sizes, values, errors, fmt=marker, ms=3.5, color=colour, capsize=2)
     line = values if fit is None else [fit.a + fit.b / size for size in sizes]
-    axes.plot(sizes, line, style, color=colour, label=scheme)
+    axes.plot(sizes, line, style, color=colour, marker=marker, markevery=[], ms=3.5, label=scheme)
     if known is not None and scheme in _PREDICTED:
         predicted = [known.predict(scheme, r.batch_size, r.bases).value for r in curve]
         axes.plot(sizes, predicted, "x", color=colour, ms=6, alpha=0.7)

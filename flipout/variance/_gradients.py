@@ -25,13 +25,14 @@ class BatchGradients:
     see through runs one batch at a time.
     """
 
-    def __init__(self, sampler: Sampler, size: int, scheme: Scheme, bases: int = 1) -> None:
+    def __init__(self, sampler: Sampler, size: int, scheme: Scheme, bases: int = 1, antithetic: bool = False) -> None:
         if bases < 1 or size % bases:
             raise InvalidArgument(f"bases={bases}: a batch of {size} examples does not split into that many shares.")
         max_numbers, max_examples = (
             table.get(sampler.device.type, table["cpu"]) for table in (_MAX_NUMBERS, _MAX_EXAMPLES)
         )
         self.sampler, self.size, self.bases = sampler, size, bases
+        self.images = (False, True) if antithetic else (False,)  # each draw, and its mirror image
         self.sub_batch = min(sampler.sub_batch, size // bases)
         if scheme.own_weights:
             self.sub_batch = max(min(self.sub_batch, max_numbers // sampler.weight_count), 1)
@@ -46,13 +47,13 @@ class BatchGradients:
         With `pairs`, each item holds two draws on the same batches.
         """
         for chunk in self.chunks(count):
-            x, y = self.sampler.batches(chunk, self.size)
-            gradients = self.captured(x, y, self._seeds(chunk))
+            batches = self.sampler.batches(chunk, self.size)
+            gradients = self.captured(batches, self._seeds(chunk))
             if not pairs:
                 yield (gradients,)
                 continue
             first = {name: gradient.clone() for name, gradient in gradients.items()}
-            yield first, self.captured(x, y, self._seeds(chunk))
+            yield first, self.captured(batches, self._seeds(chunk))
 
     def chunks(self, count: int) -> list[int]:
         """Split `count` batches into chunks that fit in memory.
@@ -70,7 +71,7 @@ class BatchGradients:
     def _seeds(self, draws: int) -> Tensor:
         return self.sampler.seeds(self.bases * draws).view(self.bases, draws)
 
-    def _accumulate(self, x: Tensor, y: Tensor, seeds: Tensor) -> DrawnGradients:
+    def _accumulate(self, batches: list[Tensor], seeds: Tensor) -> DrawnGradients:
         """Return the gradient of each batch, accumulated over its sub-batches."""
         share = self.size // self.bases
         total: DrawnGradients = {}
@@ -79,8 +80,11 @@ class BatchGradients:
                 rows = slice(base * share + start, base * share + min(start + self.sub_batch, share))
                 # `first` numbers the examples through the whole batch, as on data-parallel ranks, so sub-batches have
                 # different signs. With Flipout(reuse_signs=True), shares of different bases need it too.
-                gradients = self.sampler.gradients(seed, x[:, rows], y[:, rows], first=rows.start)
-                for name, gradient in gradients.items():
-                    gradient = gradient * ((rows.stop - rows.start) / self.size)
-                    total[name] = gradient if name not in total else total[name].add_(gradient)
+                share_of_batch = (rows.stop - rows.start) / self.size / len(self.images)
+                for image in self.images:
+                    part = [x[:, rows] for x in batches]
+                    gradients = self.sampler.gradients(seed, part, first=rows.start, antithetic=image)
+                    for name, gradient in gradients.items():
+                        gradient = gradient * share_of_batch
+                        total[name] = gradient if name not in total else total[name].add_(gradient)
         return {label: total[name][:, rows] for label, (name, rows) in self.sampler.parts.items()}

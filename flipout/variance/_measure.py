@@ -1,12 +1,14 @@
 """The measurement of the paper's appendix: the variance of each weight's gradient over random batches and draws."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 import torch
 from torch import nn
 
 from .._arguments import whole_number
+from .._model_calls import OutputSelector
+from .._progress import wrapper
 from .._student import interval
 from ..errors import InvalidArgument
 from ..nn.contexts import using
@@ -18,13 +20,28 @@ from ._records import Measurements, Record
 from ._sampler import checked_sampler
 
 
+@dataclass(frozen=True)
+class Antithetic:
+    """A scheme whose gradient is the mean over a draw and its mirror image, at the price of two passes.
+
+    Args:
+        scheme: The scheme of the draw.
+
+    Example:
+        >>> schemes = ["flipout", flipout.variance.Antithetic("flipout")]
+        >>> flipout.variance.measure(model, loss, (x, y), batch_sizes=[64], schemes=schemes)
+    """
+
+    scheme: SchemeName | Scheme = "flipout"  # the scheme of the draw
+
+
 def measure(
     model: nn.Module,
     loss: Loss,
     data: Batches,
     *,
     batch_sizes: Sequence[int],
-    schemes: Sequence[SchemeName | Scheme] = ("shared", "flipout"),
+    schemes: Sequence[SchemeName | Scheme | Antithetic] = ("shared", "flipout"),
     draws: int = 200,
     repeats: int | Callable[[int], int] = 50,
     generator: torch.Generator | None = None,
@@ -32,7 +49,8 @@ def measure(
     at_once: int | None = None,
     bases: int | Callable[[int], int] = 1,
     split: bool = False,
-    progress: Callable[[Iterable], Iterable] = iter,
+    output: OutputSelector | None = None,
+    progress: Callable[[Iterable], Iterable] | bool = False,
 ) -> Measurements:
     """Measure the gradient variance of a perturbed model at each batch size under each scheme.
 
@@ -42,10 +60,11 @@ def measure(
     Args:
         model: A perturbed model. Its batch-norm layers must be in eval mode.
         loss: Maps outputs and targets to the mean loss of the batch, of shape ().
-        data: Inputs and targets, two tensors (examples, …), which are drawn from with replacement. Or a function
-            (size, generator) → (inputs, targets).
+        data: Inputs and targets, tensors (examples, …), which are drawn from with replacement. A tuple of inputs holds
+            several arguments of the model, a dict holds keyword arguments. Or a function (size, generator) → (inputs,
+            targets).
         batch_sizes: Batch sizes to measure.
-        schemes: Schemes to compare, by name or as objects such as `Flipout(group=8)`.
+        schemes: Schemes to compare, by name or as objects such as `Flipout(group=8)` or `Antithetic("flipout")`.
         draws: Gradients per estimate of a variance.
         repeats: Estimates per batch size, or a function of the batch size. Their spread gives the 90 % interval.
         generator: Chooses batches and draws. By default it is seeded from torch's global generator.
@@ -55,7 +74,9 @@ def measure(
             the batch, as on that many devices.
         split: Also measure the data term and the estimation term of the paper's equation (6). Takes two draws on each
             batch.
-        progress: Wraps the list of steps, as `tqdm` and rich's `track` do.
+        output: Which part of what the model returns goes to the loss: the name of a field such as "logits", a position,
+            or a function. Without it, everything.
+        progress: True shows how far it has come. A function wraps the list of steps, as rich's `track` does.
 
     Returns:
         A `Record` for each Parameter, scheme and batch size.
@@ -71,24 +92,25 @@ def measure(
         >>> measured.plot("variance.svg")
     """
     draws = whole_number("draws", draws, 2, more=": a variance needs two.")
-    sampler = checked_sampler(model, loss, data, generator, sub_batch, at_once)
+    sampler = checked_sampler(model, loss, data, generator, sub_batch, at_once, output)
     bases_at = bases if callable(bases) else lambda _: bases
     for name, values in (("batch_sizes", batch_sizes), ("schemes", schemes)):
         if isinstance(values, str) or not isinstance(values, Sequence) or not values or len(set(values)) < len(values):
             raise InvalidArgument(f"{name}={values!r}: expected a list that is not empty and has nothing in it twice.")
     sizes = [whole_number("batch_size", size, 1) for size in batch_sizes]
     repeats_at = {size: whole_number("repeats", repeats(size) if callable(repeats) else repeats, 1) for size in sizes}
-    steps = ((scheme_of(scheme), size, i) for scheme in schemes for size in sizes for i in range(repeats_at[size]))
+    steps = ((_drawn_by(scheme), size, i) for scheme in schemes for size in sizes for i in range(repeats_at[size]))
     records, estimates, gradients = [], [], None
-    for scheme, size, i in progress(list(steps)):
+    for (scheme, is_mirrored), size, i in wrapper(progress)(list(steps)):
         if i == 0:
-            gradients, estimates = BatchGradients(sampler, size, scheme, bases_at(size)), []
+            gradients, estimates = BatchGradients(sampler, size, scheme, bases_at(size), is_mirrored), []
         assert gradients is not None
         with using(model, scheme=scheme):
             estimates.append(_estimate(gradients, draws, split))
         if i + 1 == repeats_at[size]:
             gradients.close()
-            records += _records(scheme, size, draws, bases_at(size), estimates)
+            label = f"antithetic({_label(scheme)})" if is_mirrored else _label(scheme)
+            records += _records(label, size, draws, bases_at(size), estimates)
     return Measurements(records)
 
 
@@ -99,7 +121,13 @@ def _estimate(gradients: BatchGradients, draws: int, split: bool) -> GradientMom
     return moments
 
 
-def _records(scheme: Scheme, size: int, draws: int, bases: int, estimates: list[GradientMoments]) -> list[Record]:
+def _drawn_by(requested: SchemeName | Scheme | Antithetic) -> tuple[Scheme, bool]:
+    """Return the scheme of the draws, and whether each comes with its mirror image."""
+    is_mirrored = isinstance(requested, Antithetic)
+    return scheme_of(requested.scheme if is_mirrored else requested), is_mirrored
+
+
+def _records(scheme: str, size: int, draws: int, bases: int, estimates: list[GradientMoments]) -> list[Record]:
     """Summarise the repeated estimates at one batch size in a record for each Parameter."""
     variances = [estimate.variance() for estimate in estimates]
     covariances = [estimate.covariance() for estimate in estimates]
@@ -110,7 +138,7 @@ def _records(scheme: Scheme, size: int, draws: int, bases: int, estimates: list[
         records.append(
             Record(
                 parameter=name,
-                scheme=_label(scheme),
+                scheme=scheme,
                 batch_size=size,
                 variance=mean,
                 error=error,

@@ -9,12 +9,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from .._files import write_atomically
-from ..errors import InvalidArgument
+from .._files import read_plain, write_atomically
+from .._html import html_table
+from .._typed import Mismatch, parse_json, typed
+from ..errors import DataError, InvalidArgument
 from ._fits import Fit, Slope, VarianceCurve
 from ._theorem import Decomposition
 
 _MAX_LISTED = 4  # names in a repr
+_MAX_ROWS = 24  # records that a notebook shows
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,18 @@ class Measurements:
         listed = "; ".join(f"{label}: {_listed(self._values(column))}" for label, column in columns.items())
         return f"Measurements({len(self)} records; {listed})"
 
+    def _repr_html_(self) -> str:
+        shown = self.records[:_MAX_ROWS]
+        columns = {
+            "parameter": [record.parameter for record in shown],
+            "scheme": [record.scheme for record in shown],
+            "batch size": [str(record.batch_size) for record in shown],
+            "variance": [f"{record.variance:.4g}" for record in shown],
+            "90 % interval": [f"{record.low:.4g} to {record.high:.4g}" for record in shown],
+        }
+        more = len(self) - len(shown)
+        return html_table(repr(self), columns, [f"… and {more} more"] if more else [])
+
     def select(self, **wanted: Any) -> "Measurements":
         """Select the records with these values.
 
@@ -119,7 +134,11 @@ class Measurements:
         return [asdict(record) for record in self.records]
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a header and a line for each record."""
+        """Write a header and a line for each record.
+
+        Args:
+            path: The file, which is replaced.
+        """
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, [field.name for field in fields(Record)], lineterminator="\n")
         writer.writeheader()
@@ -127,13 +146,27 @@ class Measurements:
         write_atomically(path, text.getvalue())
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that `from_json` reads."""
+        """Write a file that `from_json` reads.
+
+        Args:
+            path: The file, which is replaced.
+        """
         write_atomically(path, json.dumps(self.to_rows(), indent=1))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> "Measurements":
-        """Read a file that `to_json` wrote, such as the `measurements.json` of a run."""
-        return cls(Record(**row) for row in json.loads(Path(path).read_text()))
+        """Read a file that `to_json` wrote, such as the `measurements.json` of a run.
+
+        Args:
+            path: The file.
+
+        Raises:
+            DataError: It is something else. The message names the field, what was found and what was expected.
+        """
+        try:
+            return cls(typed(parse_json(read_plain(Path(path), follow=True)), list[Record]))
+        except (OSError, Mismatch) as error:
+            raise DataError(f"{path} has no measurements ({error}): give a file that to_json wrote.") from error
 
     def to_pandas(self) -> Any:
         """Return a DataFrame with a row for each record. Needs pandas."""

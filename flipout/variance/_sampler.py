@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from .._arguments import whole_number
+from .._model_calls import ModelCall, OutputSelector, check_selector, map_tensors, model_call, select
 from ..errors import InvalidArgument
 from ..nn.contexts import hold
 from ..nn.models import perturbed_layers
-from ._checks import Batches, Loss, check_data, check_frozen, check_loss
+from ._checks import Batches, Loss, batch_tensors, check_data, check_frozen, check_loss
 
 DrawnGradients = dict[str, Tensor]  # name → (draws, *shape)
 
@@ -44,6 +45,9 @@ class Sampler:
     generator: torch.Generator
     sub_batch: int = 1024
     at_once: int | None = None
+    output: OutputSelector | None = None
+    call: ModelCall = field(init=False)  # of two examples, for the arguments that are not tensors
+    targets: Tensor = field(init=False)  # of these examples
     parts: dict[str, tuple[str, slice]] = field(init=False)
     device: torch.device = field(init=False)
     weight_count: int = field(init=False)
@@ -54,23 +58,31 @@ class Sampler:
         check_data(self.data)
         self.parts = parameter_parts(self.model)
         self.device = next(self.model.parameters()).device
+        x, y = self.data(2, torch.Generator()) if callable(self.data) else self.data
+        self.call, self.targets = model_call(x).mapped(lambda part: part[:2].to(self.device)), y[:2].to(self.device)
         self.weight_count = sum(parameter.numel() for parameter in self.model.parameters())
 
-    def batches(self, count: int, size: int) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets of `count` batches, (count, size, …). Tensors are drawn from with replacement."""
+    def batches(self, count: int, size: int) -> list[Tensor]:
+        """Return the tensors of `count` batches, (count, size, …), the targets last.
+
+        Tensors are drawn from with replacement.
+        """
         examples = count * size
         if callable(self.data):
             x, y = self.data(examples, self.generator)
         else:
             x, y = self.data
-            chosen = torch.randint(len(x), (examples,), generator=self.generator, device=self.generator.device)
-            x, y = x[chosen.to(x.device)], y[chosen.to(y.device)]
-        if len(x) != examples or len(y) != examples:
+            chosen = torch.randint(len(y), (examples,), generator=self.generator, device=self.generator.device)
+            x, y = map_tensors((x, y), lambda part: part[chosen.to(part.device)])
+        tensors = batch_tensors(x, y)
+        if any(len(part) != examples for part in tensors):
+            *inputs, targets = map(len, tensors)
+            received = ", ".join(map(str, inputs))
             raise InvalidArgument(
-                f"data({examples}, generator) returned {len(x)} inputs and {len(y)} targets; expected {examples} of "
+                f"data({examples}, generator) returned {received} inputs and {targets} targets; expected {examples} of "
                 "each."
             )
-        return tuple(t.to(self.device).unflatten(0, (count, size)) for t in (x, y))  # pyright: ignore[reportReturnType]
+        return [part.to(self.device).unflatten(0, (count, size)) for part in tensors]
 
     def seeds(self, count: int) -> Tensor:
         """Return (count,) fresh seeds."""
@@ -78,20 +90,22 @@ class Sampler:
         return seeds.to(self.device)
 
     def gradients(
-        self, seed: Tensor, x: Tensor, y: Tensor, sign_seed: Tensor | None = None, **draw: Any
+        self, seed: Tensor, batches: list[Tensor], sign_seed: Tensor | None = None, **draw: Any
     ) -> DrawnGradients:
         """Return the mean gradient of each batch under the draw of its seed. `draw` has further options of `hold`."""
         means = {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
 
-        def loss(means: DrawnGradients, seed: Tensor, signs: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
+        def loss(means: DrawnGradients, seed: Tensor, signs: Tensor | None, batch: list[Tensor]) -> Tensor:
+            call = self.call.with_tensors(batch[:-1])
             with hold(self.model, seed=seed, sign_seed=signs, **draw):
-                return self.loss(torch.func.functional_call(self.model, means, (x,)), y)
+                returned = torch.func.functional_call(self.model, means, call.args, call.kwargs)
+                return self.loss(select(returned, self.output, of="measure"), batch[-1])
 
         if len(seed) > 1:
-            dims = (None, 0, None if sign_seed is None else 0, 0, 0)
-            return torch.func.vmap(torch.func.grad(loss), dims, randomness="different")(means, seed, sign_seed, x, y)
+            dims = (None, 0, None if sign_seed is None else 0, 0)
+            return torch.func.vmap(torch.func.grad(loss), dims, randomness="different")(means, seed, sign_seed, batches)
         leaves = {name: mean.requires_grad_() for name, mean in means.items()}
-        value = loss(leaves, seed[0], None if sign_seed is None else sign_seed[0], x[0], y[0])
+        value = loss(leaves, seed[0], None if sign_seed is None else sign_seed[0], [x[0] for x in batches])
         gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
         return {name: gradient.unsqueeze(0) for name, gradient in zip(leaves, gradients, strict=True)}
 
@@ -103,12 +117,14 @@ def checked_sampler(
     generator: torch.Generator | None,
     sub_batch: int,
     at_once: int | None,
+    output: OutputSelector | None,
 ) -> Sampler:
     """Check all arguments and return a sampler. Without a generator, seed one from torch's global generator."""
     if generator is None:
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
     sub_batch = whole_number("sub_batch", sub_batch, 1)
     at_once = None if at_once is None else whole_number("at_once", at_once, 1)
-    sampler = Sampler(model, loss, data, generator, sub_batch, at_once)
-    check_loss(model, loss, data, sampler.device)
+    check_selector(output, of="measure")
+    sampler = Sampler(model, loss, data, generator, sub_batch, at_once, output)
+    check_loss(model, loss, sampler.call, sampler.targets, output)
     return sampler
