@@ -1,7 +1,9 @@
 """Evolution strategies: a whole population of perturbed networks in one batch."""
 
-from . import rl
+from . import rl, text
+from ._adapter import Adapter
 from ._fleet import Fleet, Local
+from ._generate import Generated
 from ._generation import Generation
 from ._population import Population
 from ._ray_fleet import RayFleet
@@ -10,8 +12,10 @@ from ._strategy import EvolutionStrategy
 
 __all__ = [
     "SHAPINGS",
+    "Adapter",
     "EvolutionStrategy",
     "Fleet",
+    "Generated",
     "Generation",
     "Local",
     "Population",
@@ -19,5 +23,6 @@ __all__ = [
     "centered_rank",
     "raw",
     "rl",
+    "text",
     "z_score",
 ]

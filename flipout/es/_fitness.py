@@ -14,9 +14,15 @@ def checked_fitness(fitness: Any, count: int, source: str) -> Tensor:
     `source` is the call that gave the numbers, for the message.
     """
     try:
-        numbers = torch.as_tensor(fitness).detach().to("cpu", torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
+        numbers = torch.as_tensor(fitness).detach()
+        numbers = numbers if numbers.is_complex() else numbers.to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InvalidInput(f"{source}: got {type(fitness).__name__}; expected {count} numbers.") from error
+    if numbers.is_complex():
+        raise InvalidInput(
+            f"{source}: got complex numbers; expected {count} real ones, since members are compared. Return .real or "
+            ".abs() of them."
+        )
     if numbers.shape != (count,):
         has_more = numbers.dim() > 1
         fix = "Average over what each member was tried on: .mean(1)." if has_more else "Return one number per member."

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._arguments import whole_number as whole_number
+from ..schemes import RankOne
 
 if TYPE_CHECKING:
     from ._strategy import EvolutionStrategy
@@ -78,9 +79,16 @@ class Local(Fleet):
         """Do nothing: there are no copies. `fitness` is (population,)."""
 
     def most(self, strategy: "EvolutionStrategy") -> int:
-        """Return the number of members to evaluate at once."""
+        """Return the number of members to evaluate at once.
+
+        Args:
+            strategy: The strategy to evaluate.
+        """
         if self.members is not None:
             return self.members
-        largest = max(parameter.numel() * parameter.itemsize for parameter in strategy.model.parameters())
-        settings = strategy.settings
+        settings, parameters = strategy.settings, list(strategy.model.parameters())
+        if isinstance(settings.scheme, RankOne):  # a member has a sign for each row and each column
+            signs = max((p.shape[0] + p[0].numel()) * p.itemsize for p in parameters if p.dim() and p.numel())
+            return max(self.memory // signs, 1)
+        largest = max(parameter.numel() * parameter.itemsize for parameter in parameters)
         return max(self.memory // largest, 1) * (1 if settings.scheme.own_weights else settings.shared)

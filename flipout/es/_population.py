@@ -1,20 +1,24 @@
 """A population: the model, called for many members at once, each with its own weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
+from .._arguments import whole_number as whole_number
+from .._model_calls import ModelCall, OutputSelector, check_selector, map_tensors, select
 from ..draws.passes import Pass
-from ..errors import ExampleCount, InvalidInput
+from ..errors import ExampleCount, InvalidArgument, InvalidInput
 from ..nn.base import Perturbed
 from ..nn.contexts import hold
 from ..nn.eval_mode import in_eval
 from ..nn.held_weights import held_pass
+from ._adapter import Adapter, adapter_of
+from ._decode import Sampling
+from ._generate import Generated, population_texts, refused_option
 from ._seeds import seed_of
 
 
@@ -23,12 +27,14 @@ class Population:
     """Members of one generation, callable like the model.
 
     A call runs the model in eval mode, without gradients, each member under its own weights. A member keeps its
-    weights in every call of the generation, so an episode sees one network. The layout of the inputs is said, never
-    guessed:
+    weights in every call of the generation, so an episode sees one network. The call says how its inputs are laid out;
+    nothing is guessed:
 
     - `population(x)`: dimension 0 of x is the member. The rest is what the model takes for one example.
     - `population(x, batched=True)`: x is (members, batch, …). The model sees (members · batch, …), each member's rows
       under its weights, and its outputs are split again.
+    - `population(**batch, output="logits")`: keywords are the model's. `output` selects one tensor of what the model
+      returns: the name of a field, a position or a function. Without it, everything is returned.
 
     Attributes:
         model: The perturbed model.
@@ -63,17 +69,21 @@ class Population:
         return f"Population({images}members {self.first} to {last} of generation {self.generation})"
 
     @torch.no_grad()
-    def __call__(self, *inputs: Any, batched: bool = False, **options: Any) -> Any:
-        rows, arguments = 1, (inputs, options)
+    def __call__(
+        self, *inputs: Any, batched: bool = False, output: OutputSelector | None = None, **options: Any
+    ) -> Any:
+        rows, call = 1, ModelCall(inputs, options)
+        check_selector(output, of="population")
         if batched:
-            rows = self._batch_rows(arguments)
-            arguments = _mapped(arguments, lambda x: x.flatten(0, 1))
+            rows = self._batch_rows(call.tensors())
+            call = call.mapped(lambda x: x.flatten(0, 1))
         with self._held(rows):
             try:
-                outputs = self.model(*arguments[0], **arguments[1])
+                outputs = call(self.model)
             except (InvalidInput, ExampleCount) as error:
                 raise type(error)(f"{error} {self._expected(batched)}") from error
-        return _mapped(outputs, lambda y: self._split(y, rows)) if batched else outputs
+        outputs = select(outputs, output, of="population")
+        return map_tensors(outputs, lambda y: self._split(y, rows)) if batched else outputs
 
     @contextmanager
     def formed(self) -> Iterator[Callable[..., Any]]:
@@ -95,16 +105,98 @@ class Population:
             session.formed, layer = {}, self._first_layer()
 
             @torch.no_grad()
-            def members(*inputs: Any, **options: Any) -> Any:
+            def members(*inputs: Any, output: OutputSelector | None = None, **options: Any) -> Any:
+                check_selector(output, of="population")
                 held = layer.flipout.held
                 if held is None or held.session is not session:
                     raise InvalidInput(
                         "The function of population.formed() was called outside its `with` block, or inside another "
                         "one: the members' weights exist only in their own block."
                     )
-                return self.model(*inputs, **options)
+                return select(self.model(*inputs, **options), output, of="population")
 
             yield members
+
+    def generate(
+        self,
+        prompts: Any,
+        max_new_tokens: int,
+        *,
+        do_sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        members: int | None = None,
+        eos_token_id: int | Sequence[int] | None = None,
+        pad_token_id: int | None = None,
+        captured: bool = False,
+        **options: Any,
+    ) -> Generated:
+        """Let every member continue every prompt, with a causal language model of transformers.
+
+        Members × prompts are the rows of one batch with a cache of keys and values. A member keeps its weights over the
+        whole text. Texts end at an end token, and the call ends when all texts of a chunk have. Of the model's
+        `generation_config` only the end and padding tokens are used.
+
+        Args:
+            prompts: Token ids, the same prompts for all members: lists of ids, a tensor (prompts, length), or what a
+                tokenizer returns, padded on the left.
+            max_new_tokens: Largest number of tokens to write.
+            do_sample: Draw tokens instead of taking the most likely one. All members see the same random numbers, which
+                change with the generation.
+            temperature: Divides the logits. With `do_sample` only.
+            top_k: Draw among this many most likely tokens. With `do_sample` only.
+            members: Number of members at a time, which bounds the memory. The last chunk may have fewer. The default is
+                all. The texts do not depend on it, except by rounding.
+            eos_token_id: End token, or several. The default is the model's own.
+            pad_token_id: What follows the end of a text. The default is the model's own, or its end token.
+            captured: Replay one CUDA graph for each token after the third, so that Python is not what takes the time.
+                Keys and values get their full memory at once. On a CPU nothing is captured.
+            **options: No other option of transformers' `generate` is taken.
+
+        Returns:
+            The new tokens, (members, prompts, tokens), and their lengths.
+
+        Raises:
+            InvalidInput: The model is no causal language model, the prompts are malformed or too long, or logits are
+                not finite.
+            InvalidArgument: An argument is out of range, or an option such as `num_beams` is not taken.
+            Unsupported: The model is an encoder with a decoder, or returns no cache of keys and values. With
+                `captured`: its cache cannot stay at a fixed place.
+
+        Example:
+            >>> prompts = tokenizer(["2 + 2 =", "The capital of France is"])["input_ids"]
+            >>> texts = population.generate(prompts, 8, members=64).texts(tokenizer)
+        """
+        for name, value in options.items():
+            raise refused_option(name, value)
+        sampling = Sampling(do_sample, temperature, top_k)
+        ends = eos_token_id, pad_token_id
+        return population_texts(self, prompts, max_new_tokens, sampling, members, *ends, captured)
+
+    def adapter(self, member: int) -> Adapter:
+        """Return a member as a LoRA adapter of rank one, which serving engines load beside the mean weights.
+
+        Args:
+            member: Index of the member in this population.
+
+        Returns:
+            The adapter in PEFT's format. `adapter.save(folder)` writes it.
+
+        Raises:
+            InvalidArgument: There is no such member.
+            Unsupported: The scheme is not "rank_one", or a bias or a convolution has noise.
+
+        Example:
+            >>> population.adapter(3).save("member-3")
+            >>> peft.PeftModel.from_pretrained(plain_model, "member-3")
+        """
+        member = whole_number("member", member, 0, of="adapter")
+        if member >= self.size:
+            raise InvalidArgument(
+                f"adapter(member={member}): this population has {self.size} members, 0 to {self.size - 1}."
+            )
+        with self._held(1):
+            return adapter_of(self.model, member)
 
     def generator(self) -> torch.Generator:
         """Return a random generator for choosing the mini-batch of this generation.
@@ -144,10 +236,9 @@ class Population:
             f"member has a batch, ({self.size}, batch, …), call population(x, batched=True).)"
         )
 
-    def _batch_rows(self, arguments: Any) -> int:
+    def _batch_rows(self, tensors: list[Tensor]) -> int:
         """Return the rows per member, on which all tensors must agree."""
-        shapes: list[torch.Size] = []
-        _mapped(arguments, lambda x: shapes.append(x.shape))
+        shapes = [x.shape for x in tensors]
         wrong = next((s for s in shapes if len(s) < 2 or s[0] != self.size or s[:2] != shapes[0][:2]), None)
         if wrong is not None or not shapes:
             received = "no tensor" if wrong is None else f"a tensor of shape {tuple(wrong)}"
@@ -166,15 +257,3 @@ class Population:
                 f"{rows} rows; expected these rows in dimension 0."
             )
         return y.unflatten(0, (self.size, rows))
-
-
-def _mapped(value: Any, function: Callable[[Tensor], Any]) -> Any:
-    """Apply a function to every tensor inside tuples, lists and dictionaries."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, (tuple, list)) and not isinstance(value, PackedSequence):
-        parts = [_mapped(part, function) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if isinstance(value, dict):
-        return {key: _mapped(part, function) for key, part in value.items()}
-    return value

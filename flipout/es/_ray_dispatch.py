@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..errors import FleetError
-from ._ray_pace import Pace
+from ._ray_pace import WorkerPace
 from ._ray_pool import WorkerPool
 from ._ray_work import Evaluation, Worker
 from ._ray_worker import snapshot_of
@@ -24,14 +24,20 @@ class Dispatcher:
 
     def __init__(self, fleet: "RayFleet") -> None:
         self.fleet = fleet
-        self.pool, self.pace = WorkerPool(), Pace()
-        self.deaths = 0  # since a worker last answered
-        self.edition = 0  # raised for another strategy, for one that was changed by hand, and after an error
+        self.pool, self.pace = WorkerPool(), WorkerPace()
+        self.deaths = self.hung = 0  # workers that died or hung since the last answer
+        self.edition = 0  # counts up for another strategy, after changes by hand, and after an error
         self.snapshot: Any = None  # for workers that join in this generation
 
     def start_edition(self) -> None:
-        """Let every worker receive the strategy anew."""
+        """Have every worker receive the strategy again."""
         self.snapshot, self.edition = None, self.edition + 1
+
+    def forget_ended(self, strategy: "EvolutionStrategy") -> None:
+        """Begin anew if Ray was shut down since, or if it is another session of Ray."""
+        if self.pool.forget_ended():
+            self.start_edition()
+            self.fleet.events.append(f"generation {strategy.generation}: Ray was shut down; workers start again")
 
     def close(self) -> None:
         """End the workers."""
@@ -51,12 +57,32 @@ class Dispatcher:
 
     def check_timeout(self) -> None:
         """Raise an error if no worker has started for too long."""
-        if not any(map(self._has_joined, self.pool.workers)) and self.pace.silence() > self.fleet.timeout:
+        if not any(map(self._has_joined, self.pool.workers)) and self.pace.has_no_start(self.fleet.timeout):
             fleet = self.fleet
             raise FleetError(
                 f"No worker has started within timeout={fleet.timeout:g} s. {fleet.workers} with cpus={fleet.cpus:g}, "
                 f"gpus={fleet.gpus:g} are requested; Ray has {self.pool.ray.cluster_resources()}."
             )
+
+    def replace_hung(self, strategy: "EvolutionStrategy", evaluation: Evaluation) -> None:
+        """Replace workers that do not answer, such as stopped processes or those of a machine that is cut off.
+
+        The limit doubles when all of them were replaced and none has answered since, in case it was too short.
+        """
+        fleet = self.fleet
+        limit = fleet.timeout * 2 ** (self.hung // fleet.workers)
+        for worker in list(self.pool.workers):
+            if not self.pace.is_hung(worker, limit) or self.pool.has_answered(worker):
+                continue
+            self.hung += 1
+            self._replace(worker, strategy, evaluation, f"has not answered for {limit:g} s")
+            self.pace.heard()  # its successor gets the full time from now on
+            if self.hung >= 3 * fleet.workers:
+                raise FleetError(
+                    f"Generation {strategy.generation}: {self.hung} workers were replaced, and none has answered. Use "
+                    "fleet=Local() to see where the fitness waits, or give it more time: "
+                    f"RayFleet(timeout={2 * limit:g})."
+                )
 
     def assign(self, strategy: "EvolutionStrategy", evaluation: Evaluation) -> None:
         """Give every idle worker something to do."""
@@ -75,7 +101,7 @@ class Dispatcher:
         if not self._has_joined(worker):
             place = "cuda" if self.fleet.gpus else "cpu", max(int(self.fleet.cpus), 1)
             worker.call = worker.actor.join.remote(self.edition, self._sent(strategy), *place)
-            worker.edition = self.edition
+            worker.edition, worker.since = self.edition, time.monotonic()
             worker.clear()
             self.fleet.events.append(f"generation {strategy.generation}: worker {worker.number} joins")
             return
@@ -91,6 +117,7 @@ class Dispatcher:
             if worker.call is not None and self.pace.is_slow(worker, self.fleet.patience):
                 chunks = evaluation.repeat(worker)
                 if chunks:
+                    self.fleet.rerun += len(chunks)
                     self.fleet.events.append(
                         f"worker {worker.number} is slow; another worker gets {_count(chunks)} too"
                     )
@@ -105,7 +132,14 @@ class Dispatcher:
         try:
             answer = self.pool.ray.get(call)
         except (dead.RayActorError, dead.ObjectLostError, dead.NodeDiedError, dead.WorkerCrashedError) as error:
-            self._replace(worker, strategy, evaluation, error)
+            self.deaths += 1
+            self._replace(worker, strategy, evaluation, "died")
+            if self.deaths > 2 * self.fleet.workers + 2:
+                raise FleetError(
+                    f"Generation {strategy.generation}: {self.deaths} workers died one after another, and none "
+                    "answered. Use fleet=Local() to see what kills them, or fewer members=… to give each member more "
+                    "memory."
+                ) from error
             return
         except Exception as error:
             if is_late:
@@ -119,17 +153,19 @@ class Dispatcher:
                 "the fitness need must be importable on the workers, and CUDA tensors need gpus=1."
             ) from error
         self.pace.heard()
+        if not worker.since:
+            self.pace.note_start(worker)
         if is_late:
             self._drop_answer(worker, strategy)
             return
-        if worker.chunks and answer is None:
-            worker.edition = None
-            evaluation.take_back(worker)
-        elif worker.chunks:
-            self.deaths = 0
+        if worker.chunks and evaluation.fits(worker, answer):
+            self.deaths = self.hung = 0
             self.pace.note(worker)
-            for i, fitness in zip(worker.chunks, answer, strict=True):
+            for i, fitness in zip(worker.chunks, answer.fitness, strict=True):
                 evaluation.answers.setdefault(i, fitness)
+        elif worker.chunks:
+            worker.edition = None  # it has another strategy, and receives this one again
+            evaluation.take_back(worker)
         worker.clear()
 
     def _is_late(self, worker: Worker, evaluation: Evaluation) -> bool:
@@ -152,24 +188,23 @@ class Dispatcher:
         )
         worker.clear()
 
-    def _replace(self, worker: Worker, strategy: "EvolutionStrategy", evaluation: Evaluation, error: Exception) -> None:
-        """Remove a dead worker, and queue or drop its chunks. The next `resize` starts another worker."""
+    def _replace(self, worker: Worker, strategy: "EvolutionStrategy", evaluation: Evaluation, why: str) -> None:
+        """Remove a worker, and queue or drop its chunks. The next `resize` starts another worker."""
         self.pool.remove(worker)
-        self.deaths += 1
         chunks = evaluation.take_back(worker)
-        for i in chunks if self.fleet.lost == "drop" else ():
-            evaluation.queue.remove(i)
-            evaluation.answers[i] = None
+        self.fleet.replaced += 1
+        if self.fleet.lost == "drop":
+            self.fleet.dropped += len(chunks)
+            for i in chunks:
+                evaluation.queue.remove(i)
+                evaluation.answers[i] = None
+        else:
+            self.fleet.rerun += len(chunks)
         event = (
-            f"generation {strategy.generation}: worker {worker.number} died; {_count(chunks)} {LOST[self.fleet.lost]}"
+            f"generation {strategy.generation}: worker {worker.number} {why}; {_count(chunks)} {LOST[self.fleet.lost]}"
         )
         self.fleet.events.append(event)
         warnings.warn(f"{event}. A new worker is requested.", stacklevel=5)
-        if self.deaths > 2 * self.fleet.workers + 2:
-            raise FleetError(
-                f"Generation {strategy.generation}: {self.deaths} workers died one after another, and none answered. "
-                "Use fleet=Local() to see what kills them, or fewer members=… to give each member more memory."
-            ) from error
 
     def _sent(self, strategy: "EvolutionStrategy") -> Any:
         """Return Ray's reference to a snapshot of the strategy."""

@@ -1,4 +1,4 @@
-"""A fleet of Ray workers. Each keeps a copy of the strategy, which fitness numbers alone keep equal."""
+"""A fleet of Ray workers. Each has a copy of the strategy, which needs only fitness numbers to stay equal."""
 
 import math
 from collections import deque
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class RayFleet(Fleet):
     """Evaluate the population on Ray workers, on this machine or on a cluster.
 
-    The number of workers does not change the result, and `fleet.workers` may be set at any time. A worker that dies is
-    replaced, and a new worker receives the current weights. The members that a dead worker was evaluating are evaluated
-    again elsewhere, or, with `lost="drop"`, left out of the update. Chunks that take `patience` times as long as usual
-    are given to a second worker, and the first answer counts. Late answers and late errors are dropped. `fleet.events`
-    lists all of this.
+    The number of workers does not change the result, and `fleet.workers` may be set at any time. A worker that dies or
+    hangs is replaced, and a new worker receives the current weights. The members that a lost worker was evaluating are
+    evaluated again elsewhere, or, with `lost="drop"`, left out of the update. Chunks that take `patience` times as long
+    as usual are given to a second worker, and the first answer counts. Late answers and late errors are dropped.
+    `fleet.events` lists all of this, and `fleet.counts()` counts it.
 
     Args:
         workers: Number of workers.
@@ -36,7 +36,9 @@ class RayFleet(Fleet):
         memory: Bytes that the noise of the largest Parameter may take in one chunk.
         lost: What happens to the members of a dead worker: "rerun" or "drop".
         patience: How many times as long as usual a chunk may take before a second worker gets it too.
-        timeout: Seconds after which it is an error that no worker has started.
+        timeout: Seconds without an answer after which a worker is replaced; more if chunks, or starting, usually take
+            over a tenth of it. The time doubles if all workers were replaced and none has answered since. If that
+            happens a third time, or no worker has started by then, `FleetError` is raised.
 
     Raises:
         InvalidArgument: An argument is out of range.
@@ -70,10 +72,11 @@ class RayFleet(Fleet):
         self.workers, self.address, self.cpus, self.gpus = workers, address, cpus, gpus
         self.lost, self.patience, self.timeout = lost, patience, timeout
         self.events: list[str] = []
+        self.replaced = self.rerun = self.dropped = 0  # workers; chunks given to a second worker; chunks left out
         self._chunks = Local(members, memory)
         self._dispatcher = Dispatcher(self)
-        self._fingerprint: Any = None  # of the strategy that the workers have; None if they need a new edition
-        self._evaluated: tuple[EvolutionStrategy, int] | None = None  # the last one and its generation, until told
+        self._fingerprint: Any = None  # identifies the strategy that the workers have; None if they need it again
+        self._evaluated: tuple[EvolutionStrategy, int] | None = None  # the last strategy and its generation, until told
 
     def __repr__(self) -> str:
         return f"RayFleet(workers={self.workers}, cpus={self.cpus:g}, gpus={self.gpus:g}, lost={self.lost!r})"
@@ -84,13 +87,29 @@ class RayFleet(Fleet):
     def __exit__(self, *_: Any) -> None:
         self.close()
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of workers now, and what went wrong so far.
+
+        Returns:
+            "workers" now, "replaced" workers, "rerun" chunks (given to a second worker) and "dropped" chunks.
+
+        Example:
+            >>> fleet.counts()["rerun"]
+        """
+        workers = len(self._dispatcher.pool.workers)
+        return {"workers": workers, "replaced": self.replaced, "rerun": self.rerun, "dropped": self.dropped}
+
     def close(self) -> None:
         """End the workers, and Ray itself if this fleet started it."""
         self._dispatcher.close()
         self._fingerprint, self._evaluated = None, None
 
     def most(self, strategy: "EvolutionStrategy") -> int:
-        """Return the number of members in a chunk."""
+        """Return the number of members in a chunk.
+
+        Args:
+            strategy: The strategy to evaluate.
+        """
         most = self._chunks.most(strategy)
         return most if self._chunks.members is not None else min(most, strategy.settings.shared)
 
@@ -107,11 +126,13 @@ class RayFleet(Fleet):
         if strategy.fitness is None:
             raise InvalidArgument("fitness=None: workers have nothing to evaluate with. Give one, or use ask and tell.")
         dispatcher = self._dispatcher
+        dispatcher.forget_ended(strategy)
         if self._fingerprint != fingerprint(strategy):
             dispatcher.start_edition()
-        self._fingerprint = None  # stays so after an error: pending answers then count no more
+        self._fingerprint = None  # stays None after an error, so that pending answers no longer count
         sizes = [population.size for population in strategy.ask(self.most(strategy))]
-        evaluation = Evaluation(deque(range(len(sizes))), dispatcher.edition, strategy.generation)
+        queue = deque(range(len(sizes)))
+        evaluation = Evaluation(queue, dispatcher.edition, strategy.generation, sizes=sizes)
         dispatcher.pace.heard()
         while len(evaluation.answers) < len(sizes):
             dispatcher.resize(evaluation)
@@ -119,6 +140,7 @@ class RayFleet(Fleet):
             for worker in dispatcher.pool.answered(dispatcher.pace.tick):
                 dispatcher.receive(worker, strategy, evaluation)
             dispatcher.check_timeout()
+            dispatcher.replace_hung(strategy, evaluation)
         self._fingerprint, self._evaluated = fingerprint(strategy), (strategy, strategy.generation)
         answers = (evaluation.answers[i] or [math.nan] * size for i, size in enumerate(sizes))
         return torch.tensor([number for chunk in answers for number in chunk], dtype=torch.float64)

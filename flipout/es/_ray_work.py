@@ -1,8 +1,25 @@
-"""The work of one evaluation: chunks of the population in a queue, with the workers, and answered."""
+"""The work of one evaluation: chunks of the population that are queued, assigned to workers, or answered."""
 
+import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Ticket(NamedTuple):
+    """What a worker was asked to evaluate."""
+
+    edition: int  # of the strategy
+    generation: int
+    chunks: tuple[int, ...]
+
+
+class Answer(NamedTuple):
+    """What a worker sends back. It counts only for the question that it carries."""
+
+    ticket: Ticket
+    fitness: list[list[float]] | None  # of each chunk; None if the worker has another edition or generation
 
 
 @dataclass(eq=False)
@@ -14,6 +31,13 @@ class Evaluation:
     generation: int = 0
     copies_out: Counter[int] = field(default_factory=Counter)  # how many workers have each chunk
     answers: dict[int, list[float] | None] = field(default_factory=dict)  # fitness by chunk; None if it was lost
+    sizes: Sequence[int] = ()  # members of each chunk
+
+    def fits(self, worker: "Worker", answer: Answer) -> bool:
+        """Return True if an answer is about what the worker was asked, with a number for each member."""
+        if answer.ticket != Ticket(self.edition, self.generation, tuple(worker.chunks)) or answer.fitness is None:
+            return False
+        return [len(chunk) for chunk in answer.fitness] == [self.sizes[i] for i in worker.chunks]
 
     def take(self, workers: int) -> list[int]:
         """Take chunks from the queue for one of `workers` workers: several while there are many."""
@@ -51,7 +75,8 @@ class Worker:
     edition: int | None = None  # of the strategy that was sent to it
     chunks: list[int] = field(default_factory=list)
     evaluation: Evaluation | None = None  # that the chunks belong to
-    since: float = 0.0  # when the call was made
+    since: float = 0.0  # when the call was made; 0 if it is the one that starts the actor
+    hired: float = field(default_factory=time.monotonic)
 
     def clear(self) -> None:
         """Forget the chunks."""

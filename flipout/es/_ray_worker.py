@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._ray_work import Answer, Ticket
 from ._strategy import EvolutionStrategy
 
 Snapshot = tuple[dict[str, Any], dict[str, Any]]  # arguments and state of a strategy
@@ -39,12 +40,13 @@ class StrategyCopy:
         if self._is_at(edition, generation):
             self.strategy.tell(fitness.copy())
 
-    def evaluate(self, edition: int, generation: int, chunks: list[int], most: int) -> list[list[float]] | None:
+    def evaluate(self, edition: int, generation: int, chunks: list[int], most: int) -> Answer:
         """Return the fitness of the members of each chunk, or None if the strategy or the generation is another."""
+        ticket = Ticket(edition, generation, tuple(chunks))
         if not self._is_at(edition, generation):
-            return None
+            return Answer(ticket, None)
         populations = self.strategy.ask(most)
-        return [self.strategy.evaluate(populations[i]).tolist() for i in chunks]
+        return Answer(ticket, [self.strategy.evaluate(populations[i]).tolist() for i in chunks])
 
     def _is_at(self, edition: int, generation: int) -> bool:
         return self.edition == edition and self.strategy.generation == generation

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from .._arguments import whole_number as whole_number
 from ..errors import InvalidArgument
-from ..schemes import Flipout, Scheme
+from ..schemes import Flipout, RankOne, Scheme
+from ._masters import Rounding, check_rounding
 from ._shaping import Shaping
 
-SchemeName = Literal["flipout", "independent", "low_rank"]
+PopulationScheme = Literal["flipout", "independent", "low_rank", "rank_one"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,26 @@ class Settings:
     shaping: Shaping
     weight_decay: float
     seed: int
+    rounding: Rounding = "master"
 
     def __post_init__(self) -> None:
         for name, least in (("population", 1), ("group", 1), ("seed", None)):
             object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
+        if isinstance(self.scheme, RankOne):  # there is no ΔŴ to share, so a group is only a number of members
+            if self.antithetic and self.population % 2:
+                raise InvalidArgument(
+                    f"population={self.population} with antithetic=True: a population consists of pairs. Use "
+                    f"population={self.population + 1}."
+                )
+        else:
+            self._check_groups()
+        if not _is_number(self.weight_decay) or self.weight_decay < 0:
+            raise InvalidArgument(f"weight_decay={self.weight_decay!r}: expected a finite number ≥ 0.")
+        check_rounding(self.rounding)
+        self._check_scheme()
+        self.std_at(0)
+
+    def _check_groups(self) -> None:
         if self.antithetic and self.group % 2:
             raise InvalidArgument(
                 f"group={self.group} with antithetic=True: a group consists of pairs. Use group={self.group + 1}."
@@ -40,10 +57,6 @@ class Settings:
                 f"population={self.population}, group={self.group}: {self.group} members share one ΔŴ, and a "
                 f"population consists of whole groups. Use population={near}."
             )
-        if not _is_number(self.weight_decay) or self.weight_decay < 0:
-            raise InvalidArgument(f"weight_decay={self.weight_decay!r}: expected a finite number ≥ 0.")
-        self._check_scheme()
-        self.std_at(0)
 
     def _check_scheme(self) -> None:
         if not isinstance(self.scheme, Flipout):
@@ -62,7 +75,7 @@ class Settings:
     @property
     def shared(self) -> int:
         """Number of draws that share one ΔŴ: members, or antithetic pairs."""
-        return self.group // 2 if self.antithetic else self.group
+        return max(self.group // 2, 1) if self.antithetic else self.group
 
     @property
     def draws(self) -> int:
@@ -86,6 +99,7 @@ class Settings:
             "std": _name(self.std) if callable(self.std) else self.std,
             "scheme": repr(self.scheme),
             "shaping": _name(self.shaping),
+            **({} if self.rounding == "master" else {"rounding": self.rounding}),
         }
 
 

@@ -7,10 +7,16 @@ import torch
 from torch import nn
 
 from .._convert import perturb
-from ..distributions import Gaussian
+from .._shards import refuse_shards
+from ..distributions import Distribution
 from ..errors import AlreadyPerturbed, InvalidArgument, UnknownParameter
 from ..nn.base import Perturbed
 from ..schemes import Scheme
+
+_WHOLE = (
+    "Every worker of a fleet has the whole model, since members are made from a seed and the whole update from fitness "
+    "numbers. Give the strategy a model that is not sharded."
+)
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -20,6 +26,7 @@ def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
             f"{type(model).__name__} has perturbed layers already, and a strategy adds its own noise. Make them plain "
             "first: flipout.freeze(model)."
         )
+    refuse_shards(model, "EvolutionStrategy", _WHOLE)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise InvalidArgument(f"{type(model).__name__} has no Parameter that requires a gradient: nothing to train.")
@@ -27,19 +34,28 @@ def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
 
 
 def perturb_trained(
-    model: nn.Module, noise: Gaussian, scheme: Scheme, batch_dim: int | Mapping[str, int] | None
+    model: nn.Module,
+    noise: Distribution,
+    scheme: Scheme,
+    batch_dim: int | Mapping[str, int] | None,
+    example_inputs: Any = None,
 ) -> None:
     """Perturb every Parameter that requires a gradient, biases and norms included."""
     named = dict(model.named_parameters())
     is_all = all(parameter.requires_grad for parameter in named.values())
     where = "*" if is_all else [name for name, parameter in named.items() if parameter.requires_grad]
     try:
-        perturb(model, noise, scheme=scheme, where=where, batch_dim=batch_dim)
+        perturb(model, noise, scheme=scheme, where=where, batch_dim=batch_dim, example_inputs=example_inputs)
     except UnknownParameter as error:
         raise UnknownParameter(
             f"An evolution strategy perturbs every Parameter that requires a gradient. {error} To leave a Parameter "
             "out of the training: parameter.requires_grad_(False)."
         ) from error
+
+
+def adam(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Make the default optimiser. Centred ranks give updates of one scale, so one rate serves most models."""
+    return torch.optim.Adam(parameters, 1e-2)
 
 
 def checked_optimizer(optimizer: Any, trained: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -1,4 +1,4 @@
-"""Shaping: what each member's fitness counts for in the update."""
+"""Shaping: how much each member's fitness weighs in the update."""
 
 from collections.abc import Callable
 from typing import Literal

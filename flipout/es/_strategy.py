@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import fields
 from os import PathLike
@@ -14,22 +15,24 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from .._arguments import whole_number as whole_number
 from .._freeze import freeze
-from ..distributions import Gaussian
+from .._progress import Shown
+from ..distributions import Gaussian, Rademacher
 from ..draws.draw import runs
 from ..errors import InvalidArgument, NonFinite, RunError
 from ..nn.contexts import hold
 from ..nn.held_weights import weighted_sums
-from ..schemes import Scheme, scheme_of
+from ..schemes import RankOne, Scheme, scheme_of
 from ._checkpoint_files import has_checkpoint, read_checkpoint, write_checkpoint
 from ._fitness import checked_fitness
 from ._fleet import Fleet, Local
 from ._generation import Generation
 from ._heap import keep_freed_memory
+from ._masters import Masters, Rounding
 from ._population import Population
-from ._settings import SchemeName, Settings
-from ._setup import checked_optimizer, perturb_trained, trained_parameters
+from ._settings import PopulationScheme, Settings
+from ._setup import adam, checked_optimizer, perturb_trained, trained_parameters
 from ._shaping import Shaping, ShapingName, shaped, shaping_of
-from ._state import restore, state_of
+from ._state import restore_strategy, state_of
 from ._update import WeightUpdate
 
 
@@ -46,17 +49,24 @@ class EvolutionStrategy:
             `follow(strategy)`, that is called after each update, in each process that has a copy of the strategy. None
             if only `ask` and `tell` are used.
         population: Number of members in a generation, a multiple of `group`.
-        group: Number of members that share one ΔŴ, each with its own signs.
+        group: Number of members that share one ΔŴ, each with its own signs. Rank-one flips have no ΔŴ: under
+            scheme="rank_one" it changes no result, and any population is allowed.
         std: Standard deviation σ of the noise, or a function from the generation to it.
-        optimizer: Makes a torch optimiser from a list of Parameters.
+        optimizer: Makes a torch optimiser from a list of Parameters: Adam with a rate of 0.01 by default.
         schedule: Makes a learning-rate schedule from the optimiser.
-        scheme: Who shares the noise: "flipout", "independent", "low_rank", or a scheme such as `flipout.LowRank(4)`.
+        scheme: Who shares the noise: "flipout", "independent", "low_rank", "rank_one", or a scheme such as
+            `flipout.LowRank(4)`.
         antithetic: Use pairs of members with opposite perturbations. `group` counts both of a pair.
         shaping: What a fitness counts for: "centered_rank", "z_score", "raw", or a function from (n,) to (n,).
         weight_decay: This number times W̄ is added to the gradient.
         fleet: Who evaluates the population: `Local()` by default, or a `RayFleet`.
         seed: Seed of all noise.
         batch_dim: Dimension of the example in the layers' inputs, as in `flipout.perturb`.
+        example_inputs: A batch that shows where the layers' inputs have their examples, as in `flipout.perturb`. A
+            model that folds tokens into the rows, such as OPT, needs it.
+        rounding: How an update reaches Parameters in half precision, where small steps would be lost. "master" keeps a
+            copy in single precision, which the optimiser steps. "stochastic" rounds each step up or down at random,
+            which is right on average and needs no copy between steps. "nearest" loses small steps.
 
     Raises:
         InvalidArgument: An argument is out of range, or the optimiser does not fit.
@@ -65,11 +75,8 @@ class EvolutionStrategy:
         NoPopulation: The scheme gives members no weights of their own.
 
     Example:
-        >>> strategy = flipout.es.EvolutionStrategy(
-        ...     model, fitness, population=400, group=40, std=0.05,
-        ...     optimizer=lambda parameters: torch.optim.Adam(parameters, 1e-2),
-        ... )
-        >>> strategy.run(100, progress=print)
+        >>> strategy = flipout.es.EvolutionStrategy(model, fitness, population=400, group=40, std=0.05)
+        >>> strategy.run(100, progress=True)
     """
 
     def __init__(
@@ -80,19 +87,22 @@ class EvolutionStrategy:
         population: int,
         group: int = 40,
         std: float | Callable[[int], float],
-        optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] = adam,
         schedule: Callable[[torch.optim.Optimizer], LRScheduler] | None = None,
-        scheme: SchemeName | Scheme = "flipout",
+        scheme: PopulationScheme | Scheme = "flipout",
         antithetic: bool = False,
         shaping: ShapingName | Shaping = "centered_rank",
         weight_decay: float = 0.0,
         fleet: Fleet | None = None,
         seed: int = 0,
         batch_dim: int | Mapping[str, int] | None = None,
+        example_inputs: Any = None,
+        rounding: Rounding = "master",
     ) -> None:
-        self._factories = {"optimizer": optimizer, "schedule": schedule, "batch_dim": batch_dim}
+        self._factories = {"optimizer": optimizer, "schedule": schedule}
+        self._factories |= {"batch_dim": batch_dim, "example_inputs": example_inputs}
         chosen = scheme_of(scheme), antithetic, shaping_of(shaping)
-        self.settings = Settings(population, group, std, *chosen, weight_decay, seed)
+        self.settings = Settings(population, group, std, *chosen, weight_decay, seed, rounding)
         self.model, self.fitness, self.fleet = model, fitness, Local() if fleet is None else fleet
         self.generation = 0
         self.history: list[Generation] = []
@@ -100,12 +110,14 @@ class EvolutionStrategy:
         self._folder: Path | None = None  # with an earlier checkpoint of this strategy
         trained = trained_parameters(model)
         self._std = torch.full((), self.settings.std_at(0), dtype=torch.float64, device=trained[0].device)
-        self._update = WeightUpdate(model, self.settings, self._std)
-        perturb_trained(model, Gaussian(self._std), chosen[0], batch_dim)
+        self.masters = Masters(trained, rounding)
+        self._update = WeightUpdate(model, self.settings, self._std, self.masters)
+        noise = Rademacher(self._std) if isinstance(chosen[0], RankOne) else Gaussian(self._std)
+        perturb_trained(model, noise, chosen[0], batch_dim, example_inputs)
         try:
             with hold(model, 0):
                 list(weighted_sums(model, torch.empty(0)))  # refuses a scheme that cannot serve a population
-            self.optimizer = checked_optimizer(optimizer, trained)
+            self.optimizer = checked_optimizer(optimizer, self.masters.stepped)
             self.schedule = None if schedule is None else schedule(self.optimizer)
             if isinstance(self.schedule, ReduceLROnPlateau):
                 raise InvalidArgument("schedule: ReduceLROnPlateau steps by a loss; use one that steps by generations.")
@@ -241,7 +253,7 @@ class EvolutionStrategy:
         *,
         checkpoint: str | PathLike[str] | None = None,
         every: int = 1,
-        progress: Callable[[Generation], Any] | None = None,
+        progress: Callable[[Generation], Any] | bool | None = None,
     ) -> list[Generation]:
         """Continue until there have been `generations` generations in all, those before a `resume` included.
 
@@ -249,7 +261,8 @@ class EvolutionStrategy:
             generations: Total number of generations.
             checkpoint: Folder to save the state to.
             every: Number of generations between two checkpoints. The last generation is always saved.
-            progress: Called with the record of each generation.
+            progress: Called with the record of each generation. True shows a bar in a terminal or a
+                notebook, if tqdm is installed, else a record now and then, with the time left.
 
         Returns:
             The records of all generations.
@@ -259,7 +272,7 @@ class EvolutionStrategy:
 
         Example:
             >>> strategy.resume("run")
-            >>> strategy.run(100, checkpoint="run", progress=print)
+            >>> strategy.run(100, checkpoint="run", progress=True)
         """
         generations, every = whole_number("generations", generations, 0), whole_number("every", every, 1)
         folder = None if checkpoint is None else Path(checkpoint)
@@ -268,12 +281,16 @@ class EvolutionStrategy:
                 f"{folder} holds a checkpoint already, of another run. Continue that run with "
                 f"strategy.resume({str(folder)!r}), or choose another folder."
             )
-        while self.generation < generations:
-            record = self.step()
-            if progress is not None:
-                progress(record)
-            if folder is not None and (self.generation % every == 0 or self.generation == generations):
-                self.save(folder)
+        shown = Shown(generations - self.generation, "", "generations") if progress is True else None
+        with shown or nullcontext():
+            while self.generation < generations:
+                record = self.step()
+                if shown is not None:
+                    shown.advance(note=lambda r=record: f"fitness {r.fitness_mean:.4g}", line=record.__str__)
+                elif callable(progress):
+                    progress(record)
+                if folder is not None and (self.generation % every == 0 or self.generation == generations):
+                    self.save(folder)
         return self.history
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -335,7 +352,7 @@ class EvolutionStrategy:
         Example:
             >>> other.load(strategy.state())
         """
-        restore(self, state)
+        restore_strategy(self, state)
         self._started = None
 
     def arguments(self) -> dict[str, Any]:

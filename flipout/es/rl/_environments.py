@@ -1,4 +1,4 @@
-"""Environments of which each member has one."""
+"""Vector environments with one environment for each member."""
 
 from typing import Any
 
@@ -34,6 +34,21 @@ class SeparateEnvironments:
         """Close all environments."""
         for environment in self.environments:
             environment.close()
+
+
+def check_registered(name: str, gymnasium: Any) -> None:
+    """Refuse an id that gymnasium does not know. Nothing is made: that may take long, or be left to workers."""
+    if ":" in name:  # "module:Name-v0" is registered when gymnasium imports the module
+        return
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        if any(known.startswith(f"{name}-v") for known in gymnasium.registry):  # the latest version is meant
+            return
+        raise InvalidArgument(
+            f"Episodes({name!r}): {error} gymnasium.pprint_registry() lists the ids; environments of another package "
+            "are there once it is imported."
+        ) from error
 
 
 def check_environments(vector: Any, count: int, action_noise: float, gymnasium: Any) -> None:

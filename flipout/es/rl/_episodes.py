@@ -14,7 +14,7 @@ from ...errors import InvalidArgument, InvalidInput
 from ...nn.eval_mode import in_eval
 from .._population import Population
 from .._seeds import seed_of
-from ._environments import SeparateEnvironments, check_environments
+from ._environments import SeparateEnvironments, check_environments, check_registered
 from ._normalizer import Normalizer
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Episodes:
         options: Keyword arguments of `gymnasium.make`, or of the function.
 
     Raises:
-        InvalidArgument: An argument is out of range.
+        InvalidArgument: An argument is out of range, or gymnasium knows no environment of this id.
+        MissingExtra: gymnasium is not installed.
 
     Example:
         >>> fitness = flipout.es.rl.Episodes("CartPole-v1", steps=200)
@@ -66,6 +67,8 @@ class Episodes:
         for name, value, most in (("action_noise", action_noise, np.inf), ("observed", observed, 1)):
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= most:
                 raise InvalidArgument(f"Episodes({name}={value!r}): expected a number from 0 to {most}.")
+        if isinstance(environment, str):
+            check_registered(environment, import_extra("gymnasium", "Episodes", "rl"))
         self.environment, self.options = environment, options or {}
         self.episodes, self.steps, self.recurrent = episodes, steps, recurrent
         self.action_noise, self.observed = action_noise, observed
@@ -81,7 +84,7 @@ class Episodes:
         return torch.from_numpy(np.mean(returns, 0))
 
     def follow(self, strategy: "EvolutionStrategy") -> None:
-        """Add observations of the next generation to the model's normalizers.
+        """Let some members of the next generation play, and add what they observe to the model's normalizers.
 
         The strategy calls this after each update.
 
@@ -149,7 +152,7 @@ class Episodes:
         self._vectors = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Environments stay in the process that made them."""
+        """Leave the environments out, which stay in the process that made them."""
         return {**self.__dict__, "_vectors": {}}
 
     def _play(
