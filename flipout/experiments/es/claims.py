@@ -1,4 +1,4 @@
-"""What theory says of the estimates of evolution strategies, and what the paper saw of their curves, as checks."""
+"""Checks of evolution strategies: what theory predicts for their estimates, and what the paper observed in training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from .curves import EsCurves
 Estimates = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # method → along or scatter → Parameter → values
 COMPARABLE = 2.0  # times the updates
 PRICE = "about 60"  # of an update by FlipES, in updates by backpropagation, says the paper
-NO_LOSS = 1.1  # times the variance: up to here nothing is lost
+NO_LOSS = 1.1  # ratio of variances up to which nothing counts as lost
 FIGURE = "updates"
 POINTS = "difference in points"
 NAMES = {"loss": "training loss", "test_error": "test error"}

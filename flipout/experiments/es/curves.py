@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from ..evidence.curves import measured_iterations, reached
+from ..evidence.curves import cost, legs, reached
 from ..running.runs import Run
 from ..training.supervised import Prepared, isolated_randomness
-from .training import EsTraining, Task, Trainer
+from .training import EsTrainer, EsTraining, Task
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,15 @@ def trained(
     measured: list[dict[str, float]] = []
     with isolated_randomness(run):
         noise = run.seed_of(f"noise.{method}.{samples}.{seed}")
-        trainer = Trainer(Task(config, prepared, seed, run), method, samples, noise)
-        at = measured_iterations(config.updates)
-        for before, now in zip([0, *at], at, strict=False):
+        trainer = EsTrainer(Task(config, prepared, seed, run), method, samples, noise)
+        way = legs(config.updates)
+        for before, now in run.progress.track(way, f"{name or named(method, samples)}, seed {seed}", cost):
             trainer.train(now - before)
             measured.append(trainer.measure(probe))
             run.log(now, **measured[-1])
     columns = {column: [point[column] for point in measured] for column in measured[0]}
     seconds = trainer.seconds / config.updates
+    at = [now for _, now in way]
     return asdict(EsCurve(name or named(method, samples), seed, at, **columns, seconds=seconds))
 
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field, replace
 
 from torch.nn.functional import cross_entropy
 
+from flipout._drawing import BLUE, GREEN, RED
+
 from ..running.experiment import Config, Outcome, check_least
 from ..running.results import MUST_HOLD, Check
 from ..running.runs import Run
@@ -17,12 +19,12 @@ from .training import EsTraining, Task
 LIKELIHOOD, ACCURACY = "FlipES, log-likelihood", "FlipES, accuracy"
 BINARY, BINARY_ACCURACY = "FlipES, binary units", "FlipES, binary units, accuracy"
 ONLY_LAST = "backprop, binary units"
-COLOURS = {
-    LIKELIHOOD: "#1f5fa8",
-    ACCURACY: "#7fb2e5",
-    BINARY: "#2e8b57",
-    BINARY_ACCURACY: "#9ccb6b",
-    ONLY_LAST: "#c1442e",
+LINES = {
+    LIKELIHOOD: (BLUE, "-"),
+    ACCURACY: (BLUE, "--"),
+    BINARY: (GREEN, "-"),
+    BINARY_ACCURACY: (GREEN, "--"),
+    ONLY_LAST: (RED, "-"),
 }
 NEAR = 5.0  # points of test error
 
@@ -89,7 +91,7 @@ def draw(config: DiscreteConfig, run: Run) -> None:
         claims.FIGURE,
         "Training loss and error per update, at the mean weights; what is trained on accuracy need not have a low "
         "loss. Lines: the mean over the seeds; bands: from the lowest to the highest seed.",
-        curves_figure(curves, COLOURS),
+        curves_figure(curves, LINES),
     )
 
 

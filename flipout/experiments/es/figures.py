@@ -2,42 +2,35 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..evidence.colours import COLOURS
+from flipout._drawing import AMBER, BLUE, GREY, RED, legend_outside, panels, styled
+
 from ..evidence.curves import band
 from .curves import EsCurves
 
-_SHADES = {
-    "FlipES": (COLOURS["flipout"], "#7fb2e5", "#0b2f5b"),
-    "IdealES": (COLOURS["independent"], "#b5b5b5", "#3c3c3c"),
-    "backprop": ("#c1442e",),
-}
+_METHODS = {"FlipES": BLUE, "IdealES": GREY, "backprop": RED, "rank_one": AMBER}
+_DASHES = ("-", "--", ":")
+_TITLES = {"loss": "training loss, nats", "train_error": "training error", "test_error": "test error"}
 
 
-def by_method(names: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each method, a shade of it for each number of samples."""
+def by_method(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the colour of each method, and dashes for each number of samples."""
     used: dict[str, int] = {}
-    colours = {}
+    lines = {}
     for name in names:
         method = name.split()[0]
-        shades = _SHADES[method]
-        colours[name] = shades[used.get(method, 0) % len(shades)]
+        lines[name] = _METHODS[method], _DASHES[used.get(method, 0) % len(_DASHES)]
         used[method] = used.get(method, 0) + 1
-    return colours
+    return lines
 
 
-def curves_figure(curves: EsCurves, colours: Mapping[str, str] | None = None):
-    """Draw losses and errors; training errors are dashed."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.8, 4.0), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for name, colour in (colours or by_method(curves.names)).items():
-        band(left, curves.of(name), "loss", colour, "-", name)
-        band(right, curves.of(name), "test_error", colour, "-", name)
-        band(right, curves.of(name), "train_error", colour, "--", None)
-    for axes in (left, right):
-        axes.set(xlabel="update", xlim=(1, curves.updates), xscale="log")
-    left.set(title="training loss, nats per example", ylim=(0, 2.6))
-    right.set(title="error: test solid, training dashed", ylim=(0, 1))
-    figure.legend(*left.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
+@styled
+def curves_figure(curves: EsCurves, lines: Mapping[str, tuple[str, str]] | None = None):
+    """Draw the training loss, and the errors in training and test."""
+    figure, grid = panels(1, len(_TITLES), height=2.9)
+    for axes, (column, title) in zip(grid[0], _TITLES.items(), strict=True):
+        for name, (colour, dashes) in (lines or by_method(curves.names)).items():
+            band(axes, curves.of(name), column, colour, dashes, name)
+        axes.set(title=title, xlabel="update", xlim=(1, curves.updates), xscale="log")
+        axes.set_ylim(0, 2.6 if column == "loss" else 1)
+    legend_outside(figure, columns=3)
     return figure

@@ -3,10 +3,30 @@
 from dataclasses import replace
 
 from ..running.experiment import Experiment
+from ..training.names import data_name, network_name
 from . import discrete
 from .discrete import DiscreteConfig
 from .supervised import EsConfig, draw, work
 from .training import DIGITS, EsTraining
+
+
+def _describe_ideal(config: EsConfig) -> str:
+    samples = " and ".join(f"{samples:,}" for samples in config.samples)
+    return f"Figure 2b: FlipES against fully independent perturbations, {samples} samples an update"
+
+
+def _describe_fc(config: EsConfig) -> str:
+    return f"Figure 2c: {_against_backprop(config)}"
+
+
+def _describe_convle(config: EsConfig) -> str:
+    return f"Figure 2d: {_against_backprop(config)}"
+
+
+def _against_backprop(config: EsConfig) -> str:
+    training = config.training
+    return f"FlipES against backpropagation, {network_name(training)} on {data_name(training)}"
+
 
 ES_IDEAL = Experiment(
     name="es-ideal",
@@ -26,6 +46,7 @@ ES_IDEAL = Experiment(
     costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 minute alone on one H200"},
     work=work,
     draw=draw,
+    describe=_describe_ideal,
 )
 
 
@@ -59,6 +80,7 @@ ES_BACKPROP_FC = Experiment(
     costs={"smoke": "seconds", "quick": "about 2 minutes on one core", "paper": "1 minute alone on one H200"},
     work=work,
     draw=draw,
+    describe=_describe_fc,
 )
 
 
@@ -100,6 +122,7 @@ ES_BACKPROP_CONVLE = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on one core", "paper": "2 minutes alone on one H200"},
     work=work,
     draw=draw,
+    describe=_describe_convle,
 )
 
 

@@ -106,12 +106,14 @@ def _cost(training: tuple[str, int, int]) -> float:
 def _setting(config: EsConfig, prepared: Prepared) -> str:
     training = config.training
     shape = "-".join(map(str, training.hidden)) if training.network == "fc" else f"of width {training.width:g}"
+    pairs = " (pairs and their mirror images)" if training.antithetic else ""
+    shaping = {"centered_rank": "centred ranks", "z_score": "z-scores", "raw": "raw fitness"}[training.shaping]
     rate = f" ({training.backprop_rate:g} for backprop)" if config.against == "backprop" else ""
     return (
         f"{prepared.source}; {training.network} {shape}; each member has Gaussian noise of {training.std:g} on all "
-        f"weights and biases, {training.group} members (pairs and their mirror images) share one ΔŴ in FlipES; "
+        f"weights and biases, {training.group} members{pairs} share one ΔŴ in FlipES; "
         f"fitness: the mean log-likelihood of {training.batch} examples, drawn with replacement, the same for all "
-        f"members; centred ranks, Adam from {training.learning_rate:g}{rate} to 0, {training.updates} updates, "
+        f"members; {shaping}, Adam from {training.learning_rate:g}{rate} to 0, {training.updates} updates, "
         f"{config.seeds} seeds, each with the same network and batches by every method. Estimates: raw fitness, at the "
         "network of the first seed."
     )

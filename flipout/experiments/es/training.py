@@ -16,13 +16,14 @@ from ..running.runs import Run
 from ..training import networks
 from ..training.supervised import Prepared, Supervised, build_network
 
+Shaping = Literal["centered_rank", "z_score", "raw"]
 Method = Literal["FlipES", "IdealES", "backprop"]
 SCHEMES: dict[str, Any] = {"FlipES": "flipout", "IdealES": "independent"}
 
 
 @dataclass(frozen=True)
 class EsTraining(Supervised):
-    """Adam on the estimate of antithetic pairs with centred ranks; its rate falls linearly to 0.
+    """Adam on the estimate; its rate falls linearly to 0.
 
     All members of an update see the same batch, drawn with replacement. Their fitness is its mean log-likelihood, or
     the share that they get right.
@@ -33,6 +34,8 @@ class EsTraining(Supervised):
     batch: int = 64
     group: int = 40  # members that share one ΔŴ
     std: float = 0.02
+    shaping: Shaping = "centered_rank"
+    antithetic: bool = True  # members are pairs of a perturbation and its mirror image
     learning_rate: float = 0.01  # for evolution strategies
     backprop_rate: float = 1e-3  # for backpropagation
     updates: int = 300
@@ -72,20 +75,20 @@ class Task:
     def strategy(self, method: str, samples: int, seed: int, **how: Any) -> EvolutionStrategy:
         """Return a strategy for this network; `how` overrides its arguments."""
         config = self.config
-        how = {"group": config.group, "fleet": Local(config.members or None), **how}
+        how = {"group": config.group, "shaping": config.shaping, "fleet": Local(config.members or None), **how}
         return EvolutionStrategy(
             self.model,
             self.fitness,
             population=samples,
             std=config.std,
-            antithetic=True,
+            antithetic=config.antithetic,
             scheme=SCHEMES[method],
             seed=seed,
             **how,
         )
 
 
-class Trainer:
+class EsTrainer:
     """One network by one method. Networks of one seed start equal and see the same batches by every method."""
 
     def __init__(self, task: Task, method: str, samples: int, seed: int) -> None:

@@ -18,6 +18,18 @@ def measured_iterations(iterations: int) -> list[int]:
     return sorted(found)
 
 
+def legs(iterations: int) -> list[tuple[int, int]]:
+    """Return the iterations between which a network is measured: the first pair is (0, 0)."""
+    at = measured_iterations(iterations)
+    return [(0, 0), *pairwise(at)]
+
+
+def cost(leg: tuple[int, int]) -> int:
+    """Return the relative time of a leg. A look at the network costs about as much as an iteration."""
+    before, now = leg
+    return now - before + 1
+
+
 def reached(iterations: Sequence[int], values: Sequence[float], level: float) -> float:
     """Return the first iteration at which a value is down to a level, or infinity.
 

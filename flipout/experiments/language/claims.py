@@ -1,4 +1,4 @@
-"""Numbers of the language-model tables beside the paper's, and what is claimed of them, as checks."""
+"""Numbers and checks of the language-model tables, beside the paper's."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -91,8 +91,8 @@ def _speed(model: Trained) -> str:
     """Return the speed of the median epoch, without warm-up, and how many models shared the device."""
     epochs = sorted(model.history[2:] or model.history, key=lambda epoch: epoch["seconds"])
     median = epochs[len(epochs) // 2]
-    beside = f", {median['beside']} side by side" if median["beside"] > 1 else ""
-    return f"{median['seconds']:.3g} s, {model.tokens / median['training']:,.0f} tokens/s{beside}"
+    neighbours = f", {median['beside']} side by side" if median["beside"] > 1 else ""
+    return f"{median['seconds']:.3g} s, {model.tokens / median['training']:,.0f} tokens/s{neighbours}"
 
 
 def must_hold(rows: Rows) -> list[Check]:

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 import flipout
 from flipout.errors import DataError, InvalidArgument
 
 from .. import data
+from ..door import SHORT, Mismatch
 from ..registry import EXPERIMENTS
 from ..running.experiment import check_least, config_from
-from ..running.reader import Settings, convert, load
+from ..running.files import RunFiles
+from ..running.reader import SavedSettings, convert
 from ..running.runs import CONFIG
 from .models import RegularizedModel
 from .work import LanguageConfig, Table
@@ -60,14 +61,24 @@ def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[s
             f"the run was started with: {fix}"
         )
     text = data.text(config.text)
-    model = table.row(row).model(len(text.vocabulary), config.shape, 0).eval()
+    try:
+        model = table.row(row).model(len(text.vocabulary), config.shape, 0).eval()
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
+        shape = SHORT.repr(config.shape)
+        raise DataError(f"{folder / CONFIG}: shape: {shape} found, of which no model can be made.") from error
     with torch.no_grad():
-        saved = load_file(weights)
+        saved = _saved(folder, weights.name, model)
         if saved["decoder.bias"].shape != model.decoder.bias.shape:
             raise DataError(
                 f"{weights.name} knows {len(saved['decoder.bias'])} kinds of tokens, and {text.source} has "
                 f"{len(text.vocabulary)}: use the data, or the version of Python, that it was trained with."
             )
+        for name, parameter in model.named_parameters():
+            if saved[name].shape != parameter.shape:
+                raise DataError(
+                    f"{weights}: {name}: shape {tuple(saved[name].shape)} found; expected {tuple(parameter.shape)}, as "
+                    "config.json says. Copy the folder again, or train the row again."
+                )
         for name, parameter in model.named_parameters():
             parameter.copy_(saved[name])
     written = {"mean": write(model, text.vocabulary, how)}
@@ -77,6 +88,19 @@ def texts(folder: Path, row: str, seed: int, draws: int, how: Writing) -> dict[s
             flipout.freeze(drawn, at="draw")
         written[f"draw {number}"] = write(drawn, text.vocabulary, how)
     return written
+
+
+def _saved(folder: Path, name: str, model: RegularizedModel) -> dict[str, Tensor]:
+    """Read the trained weights of one row of the table."""
+    path, fix = folder / "pieces" / name, "copy it again, or train the row again"
+    try:
+        saved, _ = RunFiles(folder).load_tensors(f"pieces/{name}")
+    except (OSError, Mismatch) as error:
+        raise DataError(f"{path} is broken ({error}): {fix}.") from error
+    missing = [parameter for parameter, _ in model.named_parameters() if parameter not in saved]
+    if missing:
+        raise DataError(f"{path} has no {missing[0]}: {fix}.")
+    return saved
 
 
 @torch.no_grad()
@@ -117,10 +141,10 @@ def _prompt(vocabulary: tuple[str, ...], prompt: str, by_word: bool) -> list[int
 def _open(folder: Path) -> tuple[Table, LanguageConfig, list[str]]:
     """Return the table and the config of a run, and the command that started it, without settings and folder."""
     try:
-        config = load(folder / CONFIG)
-        settings = convert(config, Settings)
+        config = RunFiles(folder).load(CONFIG)
+        settings = convert(config, SavedSettings)
         experiment = EXPERIMENTS[settings.experiment]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise DataError(
             f"{folder} is not the folder of a run ({type(error).__name__}: {error}). Give one of flipout run."
         ) from error

@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from flipout import regularizers as rival
 from flipout.errors import InvalidArgument
@@ -26,14 +27,16 @@ class Shape:
     hidden: int = 650
     layers: int = 2
     orthogonal: bool = False  # initial weights of each gate; else U(±1/√fan_in)
+    stacked: bool = False  # the four gates of a weight are one orthogonal matrix, instead of four
     forget_bias: float = 0.0  # initial bias of the forget gate
+    output_bias: Literal["zero", "uniform", "none"] = "zero"  # of the decoder, initially
 
     def __post_init__(self) -> None:
         check_least(self, "shape.", embedding=0, hidden=1, layers=1)
 
 
 @dataclass(frozen=True)
-class Dropout:
+class DropoutRates:
     """Probabilities of dropout. Masks are locked over the time steps of a window, or drawn for each step."""
 
     words: float = 0.0  # whole rows of the embedding
@@ -41,6 +44,7 @@ class Dropout:
     between: float = 0.0  # between layers
     outputs: float = 0.0
     locked: bool = True
+    words_of: Literal["batch", "example"] = "batch"  # who shares the words that are dropped
 
     def module(self, p: float) -> nn.Module:
         return rival.LockedDropout(p, batch_first=True) if self.locked else nn.Dropout(p)
@@ -59,7 +63,8 @@ class Decoder(nn.Linear):
     _LARGE = 2**18  # numbers: below it, padding costs more than it saves
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias = self.weight.to(input.dtype), self.bias.to(input.dtype)
+        weight = self.weight.to(input.dtype)
+        bias = None if self.bias is None else self.bias.to(input.dtype)
         missing = -self.in_features % (16 // input.itemsize)
         if missing and input.is_cuda and input.numel() > self._LARGE:
             input, weight = F.pad(input, (0, missing)), F.pad(weight, (0, missing))
@@ -73,11 +78,13 @@ class RegularizedModel(nn.Module):
         self,
         tokens: int,
         shape: Shape,
-        drop: Dropout,
+        drop: DropoutRates,
         lstm: Callable[..., nn.LSTM] = nn.LSTM,
         tied: bool = False,
+        eval_factor: float = 1.0,
     ) -> None:
         super().__init__()
+        self.eval_factor = eval_factor  # of the hidden-to-hidden weights, in eval mode
         if tied and not shape.embedding:
             raise InvalidArgument("a tied decoder needs an embedding, not one-hot input: give shape.embedding ≥ 1.")
         self.drop = drop
@@ -88,7 +95,7 @@ class RegularizedModel(nn.Module):
         self.layers = nn.ModuleList(lstm(before, after, batch_first=True) for before, after in pairwise(widths))
         self.widths = widths[1:]
         self.inputs, self.between, self.outputs = map(drop.module, (drop.inputs, drop.between, drop.outputs))
-        self.decoder = Decoder(widths[-1], tokens)
+        self.decoder = Decoder(widths[-1], tokens, bias=shape.output_bias != "none")
         self._initialise(shape)
         if tied:
             assert self.embedding is not None
@@ -97,24 +104,38 @@ class RegularizedModel(nn.Module):
     def forward(self, tokens: Tensor, state: State) -> ModelOutput:
         x, last = self.inputs(self._encoded(tokens)), []
         for i, layer in enumerate(self.layers):
-            x, layer_state = layer(self.between(x) if i else x, state[i])
+            x, layer_state = self._layer(layer, self.between(x) if i else x, state[i])
             last.append(layer_state)
         output = self.outputs(x)
         return ModelOutput(self.decoder(output), tuple(last), x, output)
 
     def start(self, count: int) -> State:
         """Return a zero state for `count` streams."""
-        like = self.decoder.bias
+        like = self.decoder.weight
         return tuple((like.new_zeros(1, count, width), like.new_zeros(1, count, width)) for width in self.widths)
 
     @property
     def size(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
 
+    def _layer(self, layer: nn.Module, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        if self.training or self.eval_factor == 1.0:
+            return layer(x, state)
+        weights = {name: weight for name, weight in layer.named_parameters() if name.startswith("weight_hh")}
+        scaled = {name: self.eval_factor * weight for name, weight in weights.items()}
+        return functional_call(layer, scaled, (x, state))
+
     def _encoded(self, tokens: Tensor) -> Tensor:
         if self.embedding is None:
             return F.embedding(tokens, self.get_buffer("one_hot"))
-        return rival.embedding_dropout(self.embedding, tokens, self.drop.words, self.training)
+        if self.drop.words_of == "batch":
+            return rival.embedding_dropout(self.embedding, tokens, self.drop.words, self.training)
+        x = self.embedding(tokens)
+        if not (self.training and self.drop.words):
+            return x
+        kept = torch.full((len(tokens), self.embedding.num_embeddings), 1 - self.drop.words, device=x.device)
+        factors = torch.bernoulli(kept).gather(1, tokens) / (1 - self.drop.words)
+        return x * factors.unsqueeze(2).to(x.dtype)
 
     @torch.no_grad()
     def _initialise(self, shape: Shape) -> None:
@@ -122,7 +143,10 @@ class RegularizedModel(nn.Module):
             nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         bound = 0.1 if self.embedding is not None else 1 / math.sqrt(self.decoder.in_features)
         nn.init.uniform_(self.decoder.weight, -bound, bound)
-        nn.init.zeros_(self.decoder.bias)
+        if shape.output_bias == "zero":
+            nn.init.zeros_(self.decoder.bias)
+        elif shape.output_bias == "uniform":
+            nn.init.uniform_(self.decoder.bias, -bound, bound)
         for layer, width in zip(self.layers, self.widths, strict=True):
             for name, parameter in layer.named_parameters():
                 fan_in = parameter.shape[1] if parameter.dim() > 1 else width
@@ -132,5 +156,5 @@ class RegularizedModel(nn.Module):
                     nn.init.zeros_(parameter)
                     gates[1].fill_(shape.forget_bias if name.startswith("bias_ih") else 0.0)
                 elif shape.orthogonal:
-                    for gate in gates:
-                        nn.init.orthogonal_(gate)
+                    for matrix in (parameter,) if shape.stacked else gates:
+                        nn.init.orthogonal_(matrix)

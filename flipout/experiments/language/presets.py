@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 from ..running.experiment import Experiment
+from ..training.names import text_name
 from .figures import figures_of
 from .models import Shape
 from .rows import CHARACTERS, LARGE, WORDS
@@ -72,6 +73,7 @@ PTB_CHAR = Experiment(
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "26 minutes on one H200 for two rows"},
     work=_CHAR_TABLE.work,
     draw=_CHAR_TABLE.draw,
+    describe=lambda config: f"Table 2: regularised LSTMs on {text_name(config.text)}",
 )
 
 _WORD_TABLE = Table(WORDS, word_found, figures_of(word_rows))
@@ -110,6 +112,7 @@ PTB_WORD = Experiment(
     },
     work=_WORD_TABLE.work,
     draw=_WORD_TABLE.draw,
+    describe=lambda config: f"Table 3: regularised LSTMs on {text_name(config.text)}",
 )
 
 _LARGE_TABLE = Table(LARGE, large_found, figures_of(large_rows))
@@ -157,4 +160,5 @@ PTB_LARGE_BATCH = Experiment(
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "8 minutes on one H200"},
     work=_LARGE_TABLE.work,
     draw=_LARGE_TABLE.draw,
+    describe=lambda config: f"Appendix: training curves of a weight-dropped LSTM in batches of {config.training.batch}",
 )

@@ -79,7 +79,7 @@ class Randomness:
             self.shared.set_state(before)
 
 
-class Trainer:
+class RowTrainer:
     """A row with one seed. It has its own generator and its own stream."""
 
     def __init__(self, config: LanguageTraining, shape: Shape, row: Row, seed: int, text: data.Text, run: Run) -> None:

@@ -23,9 +23,10 @@ def streams(tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 class Walk:
-    """A walk along a text. State and sum of losses stay on the device, so that no step waits for it.
+    """A walk along a text, one window after the other.
 
-    A place says where a window begins and which of its tokens exist: tensors, for captured functions. The last window
+    The recurrent state and the sum of losses stay on the device, so that no step waits for it. `places` holds the start
+    of each window and the offsets of its tokens, as tensors so that a captured function can take them. The last window
     may be shorter.
     """
 
@@ -77,7 +78,7 @@ class Walk:
 
 
 class Reading:
-    """The mean loss of a text at the mean weights, in `count` streams."""
+    """Computes the mean loss of a text, cut into `count` streams, at the mean weights."""
 
     def __init__(
         self, model: RegularizedModel, tokens: Tensor, count: int = 1, window: int = 256, *, carried: bool = True
@@ -102,7 +103,7 @@ class Reading:
 
 
 def read(model: RegularizedModel, tokens: Tensor, count: int = 1, window: int = 256, *, carried: bool = True) -> float:
-    """Return the loss that a `Reading` finds."""
+    """Return the mean loss that `Reading` computes."""
     reading = Reading(model, tokens, count, window, carried=carried)
     loss = float(reading())
     reading.close()

@@ -22,7 +22,7 @@ from ..training.supervised import set_precision
 from .models import Shape
 from .rows import Row
 from .schedules import best
-from .training import LanguageTraining, Trainer, losses
+from .training import LanguageTraining, RowTrainer, losses
 from .walks import read, spelled_out
 
 _SPELLED = 200  # tokens
@@ -106,7 +106,7 @@ class Table:
 
     def draw(self, config: LanguageConfig, run: Run) -> None:
         for name in run.logged_pieces():
-            run.read_piece(name)  # all rows of the run, or none
+            run.read_piece(name)  # fails if a row is missing, before anything is drawn
         for name, (caption, figure) in self.figures(self.trained(run)).items():
             run.draw(name, caption, figure)
 
@@ -129,14 +129,14 @@ class Table:
         began, longest = time.monotonic(), 0.0
         pairs = [(name, seed) for seed in config.seeds for name in config.rows]
         waiting = deque(pair for pair in pairs if ".".join(map(str, pair)) not in run.finished_pieces())
-        active: list[Trainer] = []
+        active: list[RowTrainer] = []
         if waiting:
             run.progress.say("After each epoch: training / validation loss in nats per token (seconds for each)")
         while waiting or active:
             while waiting and len(active) < config.side_by_side:
                 name, seed = waiting.popleft()
                 row = self.row(name)
-                active.append(Trainer(config.training_of(row), config.shape, row, seed, text, run))
+                active.append(RowTrainer(config.training_of(row), config.shape, row, seed, text, run))
             before = time.monotonic()
             unfinished = [trainer for trainer in active if not trainer.ended]
             if unfinished:
@@ -150,7 +150,7 @@ class Table:
                 raise KeyboardInterrupt  # as if by hand: checkpoints stay
 
 
-def _epoch(trainers: Sequence[Trainer], run: Run) -> None:
+def _epoch(trainers: Sequence[RowTrainer], run: Run) -> None:
     """Train all models for one epoch, window by window in turns."""
     started = time.perf_counter()
     for trainer in trainers:
@@ -178,7 +178,7 @@ def _wait(run: Run) -> None:
         torch.cuda.synchronize(run.device)
 
 
-def _test(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> None:
+def _test(trainer: RowTrainer, config: LanguageConfig, text: data.Text, run: Run) -> None:
     """Test a model at its best weights, which stay in the run."""
     trainer.close()
     trainer.to_best()
@@ -188,7 +188,7 @@ def _test(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -
     run.drop_checkpoint(trainer.name)
 
 
-def _tested(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, Any]:
+def _tested(trainer: RowTrainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, Any]:
     model, window = trainer.model, config.training.window
     excerpt = text.valid[: _SPELLED + 1]
     for epoch, record in enumerate(trainer.history, 1):
@@ -211,7 +211,7 @@ def _tested(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run)
 
 
 @torch.no_grad()
-def _drawn(trainer: Trainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, list[float]]:
+def _drawn(trainer: RowTrainer, config: LanguageConfig, text: data.Text, run: Run) -> dict[str, list[float]]:
     """Return losses under each scheme, of windows from anywhere in the text, from a zero state, without dropout."""
     model, batch, window = trainer.model, config.training.batch, config.training.window
     generator, losses_of = run.generator(f"batches.{trainer.name}"), {}

@@ -1,4 +1,4 @@
-"""What theory says about losses in large batches, and what the paper saw of them, as checks."""
+"""Checks of losses in large batches: what theory predicts, and what the paper observed."""
 
 from collections.abc import Mapping, Sequence
 from typing import get_args

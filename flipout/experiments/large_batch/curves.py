@@ -10,7 +10,7 @@ Loss = Literal["likelihood", "total"]
 
 
 @dataclass(frozen=True)
-class Curve:
+class LossCurve:
     """One network, measured after `iterations`, in nats per example. `batches` has the likelihood term of each step."""
 
     scheme: str
@@ -36,7 +36,7 @@ class Curve:
 
 
 class Curves:
-    def __init__(self, curves: Iterable[Curve]) -> None:
+    def __init__(self, curves: Iterable[LossCurve]) -> None:
         self.curves = tuple(curves)
 
     @property
@@ -47,7 +47,7 @@ class Curves:
     def iterations(self) -> int:
         return self.curves[0].iterations[-1]
 
-    def of(self, scheme: str) -> list[Curve]:
+    def of(self, scheme: str) -> list[LossCurve]:
         return [curve for curve in self.curves if curve.scheme == scheme]
 
     def level(self, loss: Loss, iteration: float) -> float:

@@ -1,51 +1,39 @@
 """Figures of losses and errors, iteration by iteration."""
 
-from collections.abc import Sequence
+from flipout._drawing import COLOURS, legend_outside, panels, styled
 
-import numpy as np
-
-from ..evidence.colours import COLOURS
 from ..evidence.curves import band
 from .curves import Curves
 
-_TITLES = {"likelihood": "expected negative log-likelihood", "divergence": "weighted KL", "total": "total"}
+_LOSSES = {"likelihood": "expected negative\nlog-likelihood", "divergence": "weighted KL", "total": "total"}
+_ERRORS = {"train_error": "training error", "test_error": "test error"}
 
 
+@styled
 def losses_figure(curves: Curves):
     """Draw the likelihood term, the KL term and their sum."""
-    figure, panels = _panels(list(_TITLES))
-    for scheme in curves.schemes:
-        batches = curves.of(scheme)[0].batches
-        panels["likelihood"].plot(
-            np.arange(1, len(batches) + 1), batches, lw=0.5, alpha=0.45, color=COLOURS[scheme], zorder=1
-        )
-    for column, axes in panels.items():
-        for scheme in curves.schemes:
-            band(axes, curves.of(scheme), column, COLOURS[scheme], "-", scheme)
-        axes.set(title=_TITLES[column], xlabel="iteration", xlim=(1, curves.iterations), xscale="log")
-    panels["likelihood"].set(ylabel="nats per example", yscale="log")
-    panels["total"].legend(fontsize=8)
+    figure, grid = panels(1, len(_LOSSES), height=3.0)
+    for axes, (column, title) in zip(grid[0], _LOSSES.items(), strict=True):
+        _draw(axes, curves, column, title)
+    grid[0, 0].set(ylabel="nats per example", yscale="log")
+    legend_outside(figure)
     return figure
 
 
+@styled
 def errors_figure(curves: Curves):
     """Draw training and test errors."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for scheme in curves.schemes:
-        band(axes, curves.of(scheme), "test_error", COLOURS[scheme], "-", scheme)
-        band(axes, curves.of(scheme), "train_error", COLOURS[scheme], "--", None)
-    axes.set(xlabel="iteration", ylabel="error", xlim=(1, curves.iterations), xscale="log")
-    axes.set_yscale("symlog", linthresh=0.01)  # training errors reach 0
-    axes.set_ylim(0, 1)
-    axes.legend(fontsize=8)
+    figure, grid = panels(1, len(_ERRORS), height=3.2, sharey=True)
+    for axes, (column, title) in zip(grid[0], _ERRORS.items(), strict=True):
+        _draw(axes, curves, column, title)
+        axes.set_yscale("symlog", linthresh=0.01)  # training errors reach 0
+        axes.set_ylim(0, 1)
+    grid[0, 0].set_ylabel("error at the mean weights")
+    legend_outside(figure)
     return figure
 
 
-def _panels(names: Sequence[str]):
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.4 * len(names) + 0.6, 3.6), layout="constrained")
-    return figure, dict(zip(names, figure.subplots(1, len(names)), strict=True))
+def _draw(axes, curves: Curves, column: str, title: str) -> None:
+    for scheme in curves.schemes:
+        band(axes, curves.of(scheme), column, COLOURS[scheme], "-", scheme)
+    axes.set(title=title, xlabel="iteration", xlim=(1, curves.iterations), xscale="log")

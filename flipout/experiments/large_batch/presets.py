@@ -2,9 +2,19 @@
 
 from ..running.experiment import Experiment
 from ..training.bayes import BayesTraining
+from ..training.names import data_name, network_name
 from .work import CLAIM, LargeBatchConfig, draw, work
 
 _SCHEMES = ("shared", "flipout", "local_reparam")
+
+
+def _describe(config: LargeBatchConfig) -> str:
+    training = config.training
+    return (
+        f"Figure 2a: Bayes by Backprop with batches of {training.batch}, {network_name(training)} on "
+        f"{data_name(training)}"
+    )
+
 
 LARGE_BATCH_FC = Experiment(
     name="large-batch-fc",
@@ -27,6 +37,7 @@ LARGE_BATCH_FC = Experiment(
     costs={"smoke": "seconds", "quick": "3 minutes on two cores", "paper": "45 seconds on one H200"},
     work=work,
     draw=draw,
+    describe=_describe,
 )
 
 
@@ -52,4 +63,5 @@ LARGE_BATCH_CONVLE = Experiment(
     costs={"smoke": "seconds", "quick": "4 minutes on two cores", "paper": "5 minutes on one H200"},
     work=work,
     draw=draw,
+    describe=_describe,
 )

@@ -10,13 +10,13 @@ import torch
 from flipout.errors import InvalidArgument
 
 from ..evidence.checks import same_loss
-from ..evidence.curves import measured_iterations
+from ..evidence.curves import cost, legs
 from ..running.experiment import Config, Outcome, check_least
 from ..running.runs import Run
-from ..training.bayes import BayesTraining, Trainer
+from ..training.bayes import BayesTrainer, BayesTraining
 from ..training.supervised import Prepared, isolated_randomness, prepare
 from . import claims
-from .curves import Curve, Curves
+from .curves import Curves, LossCurve
 from .figures import errors_figure, losses_figure
 
 CLAIM = (
@@ -55,7 +55,7 @@ def work(config: LargeBatchConfig, run: Run) -> Outcome:
     prepared = prepare(config.training, run)
     relative_cost = {"shared": 1, "flipout": 2, "local_reparam": 1.6}
     curves = Curves(
-        Curve(**run.piece(f"{scheme}.{seed}", lambda s=scheme, n=seed: _train(config, prepared, s, n, run)))
+        LossCurve(**run.piece(f"{scheme}.{seed}", lambda s=scheme, n=seed: _train(config, prepared, s, n, run)))
         for scheme, seed in run.progress.track(config.trained, "train", lambda name: relative_cost[name[0]])
     )
     losses = run.piece("draws", lambda: _draws(config, prepared, run))
@@ -66,18 +66,26 @@ def work(config: LargeBatchConfig, run: Run) -> Outcome:
 
 
 def draw(config: LargeBatchConfig, run: Run) -> None:
-    curves = Curves(Curve(**run.read_piece(f"{scheme}.{seed}")) for scheme, seed in config.trained)
+    curves = Curves(_logged(run, scheme, seed) for scheme, seed in config.trained)
     run.draw(
         claims.LOSS_FIGURE,
         "Training loss per iteration. Lines: the expected loss on the same training examples, mean over seeds; bands: "
-        "from the lowest to the highest seed; thin lines: the loss of each batch, for the first seed.",
+        "from the lowest to the highest seed.",
         losses_figure(curves),
     )
     run.draw(
         claims.ERROR_FIGURE,
-        "Error of the mean weights on training (dashed) and test (solid) examples.",
+        "Error of the mean weights on training and test examples. Bands: from the lowest to the highest seed.",
         errors_figure(curves),
     )
+
+
+def _logged(run: Run, scheme: str, seed: int) -> LossCurve:
+    """Return a curve from the metrics of a run, which do not hold the loss of each batch."""
+    lines = run.metrics_of(f"{scheme}.{seed}")
+    names = ("likelihood", "divergence", "train_error", "test_error")
+    columns = {name: [line[name] for line in lines] for name in names}
+    return LossCurve(scheme, seed, [line["step"] for line in lines], **columns, batches=[])
 
 
 def _train(config: LargeBatchConfig, prepared: Prepared, scheme: str, seed: int, run: Run) -> dict:
@@ -85,9 +93,9 @@ def _train(config: LargeBatchConfig, prepared: Prepared, scheme: str, seed: int,
     measured: list[dict[str, float]] = []
     batches = []
     with isolated_randomness(run):
-        trainer = Trainer(config.training, prepared, scheme, seed, run)
-        at = measured_iterations(config.training.iterations)
-        for before, now in zip([0, *at], at, strict=False):
+        trainer = BayesTrainer(config.training, prepared, scheme, seed, run)
+        way = legs(config.training.iterations)
+        for before, now in run.progress.track(way, f"{scheme}, seed {seed}", cost):
             if now > before:
                 batches.append(trainer.train(now - before))
             likelihood, divergence = trainer.terms(x, y).tolist()
@@ -97,14 +105,15 @@ def _train(config: LargeBatchConfig, prepared: Prepared, scheme: str, seed: int,
         trainer.close()
     of_batches = torch.cat(batches).tolist()
     columns = {name: [point[name] for point in measured] for name in measured[0]}
-    return asdict(Curve(scheme, seed, at, **columns, batches=[terms[0] for terms in of_batches]))
+    at = [now for _, now in way]
+    return asdict(LossCurve(scheme, seed, at, **columns, batches=[terms[0] for terms in of_batches]))
 
 
 def _draws(config: LargeBatchConfig, prepared: Prepared, run: Run) -> dict[str, list[float]]:
     """Return the likelihood term of fresh batches at the initial posterior, under each scheme."""
     losses = {}
     with isolated_randomness(run):
-        trainer = Trainer(config.training, prepared, "flipout", 0, run)
+        trainer = BayesTrainer(config.training, prepared, "flipout", 0, run)
         for scheme in config.schemes:
             terms = []
             for _ in range(config.draws):
@@ -119,7 +128,7 @@ def _seconds(config: LargeBatchConfig, prepared: Prepared, run: Run) -> dict[str
     """Return the time of an iteration: the median over rounds in which the schemes take turns."""
     taken: dict[str, list[float]] = {scheme: [] for scheme in config.schemes}
     with isolated_randomness(run):
-        trainers = {scheme: Trainer(config.training, prepared, scheme, 0, run) for scheme in config.schemes}
+        trainers = {scheme: BayesTrainer(config.training, prepared, scheme, 0, run) for scheme in config.schemes}
         for trainer in trainers.values():
             trainer.train(3)  # compile kernels and capture the graph
         for _ in range(config.rounds):
@@ -134,12 +143,15 @@ def _seconds(config: LargeBatchConfig, prepared: Prepared, run: Run) -> dict[str
 
 def _setting(config: LargeBatchConfig, prepared: Prepared) -> str:
     training = config.training
-    start = "softplus(−3)" if training.std is None else f"{training.std:g}"
+    spread = "softplus(−3)" if training.std is None else f"{training.std:g}"
+    if training.relative is not None:
+        spread = f"{training.relative:g} |W̄|"
+    means = "PyTorch's own" if training.start == "torch" else "from a truncated normal of 0.1 with biases of 0.1"
     return (
-        f"{prepared.source}; {training.network}; weights with posterior N(W̄, σ²), at first σ = {start}, and prior "
-        f"N(0, {training.prior:g}²); KL weighted by {training.kl_weight:g}; Adam ({training.learning_rate:g}) on "
-        f"batches of {training.batch} drawn with replacement, {training.iterations} iterations, {config.seeds} seeds, "
-        "each with the same network and batches under every scheme. Loss and error are measured on "
-        f"{min(config.probe, len(prepared.x)):,} training examples at the present posterior, under flipout's noise for "
-        "all schemes; errors at the mean weights."
+        f"{prepared.source}; {training.network}, initial weights {means}; weights with posterior N(W̄, σ²), at first "
+        f"σ = {spread}, and prior N(0, {training.prior:g}²); KL weighted by {training.kl_weight:g}; Adam "
+        f"({training.learning_rate:g}) on batches of {training.batch} drawn with replacement, {training.iterations} "
+        f"iterations, {config.seeds} seeds, each with the same network and batches under every scheme. Loss and error "
+        f"are measured on {min(config.probe, len(prepared.x)):,} training examples at the present posterior, under "
+        "flipout's noise for all schemes; errors at the mean weights."
     )

@@ -1,4 +1,4 @@
-"""What variational Bayes has to find of the posterior of a regression, as checks.
+"""Checks of variational Bayes against the exact posterior of a regression.
 
 Tasks are independent, so errors are clustered by task. A claim that must hold is refused about once in 1/LEVEL runs in
 which it is true (Bonferroni over the schemes), beyond a tolerance for the finite length of training.

@@ -2,7 +2,7 @@
 
 from ..running.experiment import Experiment
 from .regressions import RegressionConfig
-from .work import PosteriorConfig, draw, work
+from .work import PosteriorCheckConfig, draw, work
 
 POSTERIOR_CHECK = Experiment(
     name="posterior-check",
@@ -10,9 +10,9 @@ POSTERIOR_CHECK = Experiment(
     claim="Where the exact posterior is known, Bayes by Backprop finds its mean, and the spreads of the factorised "
     "Gaussian that is closest to it, under every scheme; predictions for held-out data are calibrated.",
     presets={
-        "smoke": PosteriorConfig(regressions=RegressionConfig(tasks=32), steps=500, samples=128),
-        "quick": PosteriorConfig(),
-        "paper": PosteriorConfig(regressions=RegressionConfig(tasks=256, held_out=1000), steps=4000, samples=1024),
+        "smoke": PosteriorCheckConfig(regressions=RegressionConfig(tasks=32), steps=500, samples=128),
+        "quick": PosteriorCheckConfig(),
+        "paper": PosteriorCheckConfig(regressions=RegressionConfig(tasks=256, held_out=1000), steps=4000, samples=1024),
     },
     costs={"smoke": "seconds", "quick": "20 seconds on two cores", "paper": "1 minute on two cores"},
     work=work,

@@ -1,5 +1,6 @@
 """Linear regression, where the posterior is known: variational Bayes has to find the best factorised Gaussian."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,20 +12,21 @@ import flipout
 from flipout import bayes
 from flipout.errors import InvalidArgument
 
+from ..evidence.statistics import interval
 from ..running.experiment import Config, Outcome, check_least
 from ..running.runs import Run
-from ..variance.study import SchemeName
+from ..variance.study import MeasuredScheme
 from . import claims
 from .figures import calibration_figure, posterior_figure
 from .regressions import RegressionConfig, Regressions
 
 
 @dataclass(frozen=True)
-class PosteriorConfig(Config):
+class PosteriorCheckConfig(Config):
     """All regressions are trained together, as one linear layer."""
 
     regressions: RegressionConfig = field(default_factory=RegressionConfig)
-    schemes: tuple[SchemeName, ...] = ("shared", "flipout", "local_reparam", "independent")
+    schemes: tuple[MeasuredScheme, ...] = ("shared", "flipout", "local_reparam", "independent")
     batch: int = 10
     steps: int = 3000
     learning_rate: float = 0.05  # falls linearly to 0; the second half of the steps is averaged
@@ -36,7 +38,7 @@ class PosteriorConfig(Config):
             raise InvalidArgument("schemes: expected at least one.")
 
 
-def work(config: PosteriorConfig, run: Run) -> Outcome:
+def work(config: PosteriorCheckConfig, run: Run) -> Outcome:
     tasks = _tasks(config, run)
     found = {
         scheme: run.tensors(scheme, lambda s=scheme: _train(config, tasks, s, run))
@@ -46,6 +48,7 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
         scheme: run.tensors(f"{scheme}.held-out", lambda s=scheme: _predict(config, tasks, found[s], s, run))
         for scheme in config.schemes
     }
+    run.piece("coverage", lambda: _coverage(tasks, held_out))
     # bayes.predict samples under flipout, so calibration is checked on the model that was trained under flipout too.
     scheme = "flipout" if "flipout" in found else config.schemes[0]
     checks = [*claims.recovered(tasks, found), *claims.covered(tasks, held_out)]
@@ -53,29 +56,43 @@ def work(config: PosteriorConfig, run: Run) -> Outcome:
     return Outcome(_setting(config), claims.measured_numbers(tasks, found, held_out), {}, tuple(checks))
 
 
-def draw(config: PosteriorConfig, run: Run) -> None:
+def draw(config: PosteriorCheckConfig, run: Run) -> None:
     tasks = _tasks(config, run)
     found = {scheme: run.read_tensors(scheme) for scheme in config.schemes}
-    held_out = {scheme: run.read_tensors(f"{scheme}.held-out") for scheme in config.schemes}
     run.draw(
         claims.POSTERIOR_FIGURE,
-        "Left: errors of all means. Right: the spread of each weight (mean and deviation over tasks), beside the best "
+        "Errors of all means, and the spread of each weight (mean and deviation over tasks), beside the best "
         "factorised Gaussian and the exact posterior, which is wider because its weights are correlated.",
         posterior_figure(tasks, found),
     )
     run.draw(
         claims.CALIBRATION_FIGURE,
-        "How often held-out targets are inside their central interval, minus its level: as found, in theory for the "
-        "best factorised Gaussian, and for the exact posterior.",
-        calibration_figure(tasks, held_out),
+        "How often held-out targets are inside their central interval, minus how often theory says: of the best "
+        "factorised Gaussian for what was found, with 90 % intervals over the tasks for flipout, and the level itself "
+        "for the exact posterior.",
+        calibration_figure(**run.read_piece("coverage")),
     )
 
 
-def _tasks(config: PosteriorConfig, run: Run) -> Regressions:
+def _tasks(config: PosteriorCheckConfig, run: Run) -> Regressions:
     return config.regressions.drawn(run.generator("data")).to(run.device)
 
 
-def _train(config: PosteriorConfig, tasks: Regressions, scheme: str, run: Run) -> dict[str, Tensor]:
+def _coverage(tasks: Regressions, held_out: claims.ByScheme) -> dict[str, Any]:
+    """Return the coverage at each level, minus theory's, with its 90 % interval over the tasks."""
+    levels = [round(0.05 + 0.02 * i, 2) for i in range(48)]
+
+    def beside_theory(mean: Tensor, variance: Tensor, theory: Callable[[float], Tensor | float]) -> dict[str, Any]:
+        shares = (tasks.inside(mean, variance, level) - theory(level) for level in levels)
+        value, _, low, high = zip(*(interval(share.tolist()) for share in shares), strict=True)
+        return {"value": value, "low": low, "high": high}
+
+    found = {name: beside_theory(p["mean"], p["variance"], tasks.expected) for name, p in held_out.items()}
+    exact = beside_theory(*tasks.predictive(tasks.covariance), lambda level: level)
+    return {"levels": levels, "found": found, "exact": exact}
+
+
+def _train(config: PosteriorCheckConfig, tasks: Regressions, scheme: str, run: Run) -> dict[str, Tensor]:
     generator = run.generator(scheme)
     model = _model(config, tasks, scheme)
     with torch.no_grad():
@@ -104,7 +121,7 @@ def _train(config: PosteriorConfig, tasks: Regressions, scheme: str, run: Run) -
 
 
 def _predict(
-    config: PosteriorConfig, tasks: Regressions, found: dict[str, Tensor], scheme: str, run: Run
+    config: PosteriorCheckConfig, tasks: Regressions, found: dict[str, Tensor], scheme: str, run: Run
 ) -> dict[str, Tensor]:
     model = _model(config, tasks, scheme)
     with torch.no_grad():
@@ -116,14 +133,14 @@ def _predict(
     return {"mean": predicted.mean, "variance": predicted.total}
 
 
-def _model(config: PosteriorConfig, tasks: Regressions, scheme: Any) -> flipout.nn.Linear:
+def _model(config: PosteriorCheckConfig, tasks: Regressions, scheme: Any) -> flipout.nn.Linear:
     settings, distribution = config.regressions, flipout.MeanField(prior=bayes.Normal(0.0, config.regressions.prior))
     return flipout.nn.Linear(
         settings.inputs, settings.tasks, False, tasks.x.device, tasks.x.dtype, distribution=distribution, scheme=scheme
     )
 
 
-def _setting(config: PosteriorConfig) -> str:
+def _setting(config: PosteriorCheckConfig) -> str:
     regressions = config.regressions
     return (
         f"{regressions.tasks} regressions with {regressions.inputs} inputs of correlation {regressions.correlation:g}, "

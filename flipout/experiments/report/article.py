@@ -6,7 +6,7 @@ from typing import Any
 from ..running.results import MUST_HOLD, Check, Figure, Number
 from .finished import Finished
 from .markup import Html, html, joined, lines, link
-from .tables import Column, Row, quantity_row, table
+from .tables import Column, PageRow, quantity_row, table
 from .values import BACK, DASH, count, day, duration, mark, number, setting, tally, value_and_interval, verdict
 
 NUMBERS = (Column("quantity", "quantity"), Column("paper", "number"), Column("ours", "number"))
@@ -19,7 +19,7 @@ CHECKS = (
 )
 
 
-def article(run: Finished) -> Html:
+def article_of(run: Finished) -> Html:
     """Return the article about a run."""
     return html(
         """<article id="{run.anchor}" aria-labelledby="title-{run.anchor}">
@@ -31,8 +31,8 @@ def article(run: Finished) -> Html:
 <p class="claim">{run.result.claim}</p>
 <h3>The setting</h3>
 <p>{run.result.setting}</p>
-{numbers}
 {figures}
+{numbers}
 {checks}
 {environment}
 <details>
@@ -131,7 +131,7 @@ def _checks(run: Finished) -> Html:
     return lines([heading, note if figures and not known else "", table("checks", "Checks", columns, rows)])
 
 
-def _check(run: Finished, anchor: str, check: Check, known: set[str]) -> Row:
+def _check(run: Finished, anchor: str, check: Check, known: set[str]) -> PageRow:
     cells = [check.kind.replace("_", " "), *value_and_interval(check), verdict(run.result, check)]
     if known:
         cells.append(_to_figure(run, check.figure) if check.figure in known else DASH)
@@ -142,7 +142,7 @@ def _check(run: Finished, anchor: str, check: Check, known: set[str]) -> Row:
         holds=str(check.holds).lower(),
     )
     broken = check.kind == MUST_HOLD and not check.holds
-    return Row(check.statement, cells, check.family, check.quantity, attributes, check.holds, broken)
+    return PageRow(check.statement, cells, check.family, check.quantity, attributes, check.holds, broken)
 
 
 def _to_figure(run: Finished, name: str) -> Html:
@@ -157,12 +157,13 @@ def _figure_id(run: Finished, name: str) -> str:
 def _environment(run: Finished) -> Html:
     return html(
         """<h3>Environment and cost</h3>
-<p>{cost}, in {sessions}; started on {day}.{stopped}</p>
+<p>{cost}, in {sessions}; started on {day}.{stopped}{unchecked}</p>
 {facts}""",
         cost=_cost(run),
         sessions=count(len(run.sessions), "session"),
         day=day(run.started),
         stopped="" if run.sessions[-1].finished else " The last one was stopped: this page lacks what it added.",
+        unchecked=f" {count(len(run.unchecked), 'file')} without a checksum: unchecked." if run.unchecked else "",
         facts=_terms({key: value for key, value in run.facts.items() if key != "device"}),
     )
 

@@ -10,7 +10,7 @@ from ..running.folder import flat
 from ..running.results import MUST_HOLD, Check, Result
 from .finished import Finished
 from .markup import Html, html, joined
-from .tables import Column, Row, quantity_row, table
+from .tables import Column, PageRow, quantity_row, table
 from .values import BACK, DASH, number, setting, theory_first, value_and_interval, verdict
 
 
@@ -27,7 +27,7 @@ def heading(runs: Sequence[Finished]) -> tuple[str, str]:
     return f"Compared: {runs[0].result.experiment}", f"compared-{runs[0].anchor}"
 
 
-def comparison(runs: Sequence[Finished]) -> Html:
+def comparison_of(runs: Sequence[Finished]) -> Html:
     """Return the section that compares runs of one experiment."""
     title, anchor = heading(runs)
     columns = [Column(f"{run.name}, {run.result.preset}", "run", run.anchor) for run in runs]
@@ -58,7 +58,7 @@ def _settings(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
         for key in _keys(facts)
         if any(run_facts.get(key, _ABSENT) != facts[0].get(key, _ABSENT) for run_facts in facts)
     ]
-    rows = [Row(joined(re.split("(?<=[._])", key), "<wbr>"), _cells(facts, key, setting)) for key in differ]
+    rows = [PageRow(joined(re.split("(?<=[._])", key), "<wbr>"), _cells(facts, key, setting)) for key in differ]
     return table("wide", "Settings in which they differ", [Column("setting", "head"), *columns], rows, "setting")
 
 
@@ -79,7 +79,7 @@ def _checks(runs: Sequence[Finished], columns: Sequence[Column]) -> Html:
     checks = [{check.id: (run.result, check) for check in theory_first(run.result.checks)} for run in runs]
     first = {name: next(by_name[name][1] for by_name in checks if name in by_name) for name in _keys(checks)}
     rows = [
-        Row(
+        PageRow(
             check.claim,
             [check.kind.replace("_", " "), *_cells(checks, check.id, partial(_check, check.claim))],
             check.family,

@@ -1,6 +1,7 @@
 """The folder of a finished run, read for the report."""
 
 import math
+import os
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,9 @@ from typing import Any, TypeVar
 
 from flipout.errors import DataError
 
-from ..running.reader import Environment, Session, Settings, convert, load
+from ..door import Mismatch
+from ..running.files import RunFiles
+from ..running.reader import Environment, SavedSettings, Session, convert
 from ..running.results import Check, Result
 from ..running.runs import CONFIG, ENVIRONMENT, RESULT
 from .values import theory_first
@@ -22,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Finished:
-    """The content of one folder. `name` tells it from other runs; `images` are its figures in base64."""
+    """The content of one folder. `name` distinguishes it from other runs; `images` are its figures in base64."""
 
     folder: Path
     name: str
@@ -32,6 +35,7 @@ class Finished:
     environment: Mapping[str, Any]
     sessions: tuple[Session, ...]
     images: tuple[str, ...]
+    unchecked: tuple[str, ...] = ()  # files without a checksum
 
     @property
     def device(self) -> str:
@@ -89,45 +93,45 @@ def _read(folder: Path, taken: set[str]) -> Finished:
         raise DataError(f"{folder} {wrong}. {finished}")
     if not (folder / CONFIG).is_file():
         raise DataError(f"{folder} is not a run: there is no {CONFIG} in it. {finished}")
-    config, settings = _record(folder / CONFIG, partial(convert, kind=Settings), "is not the file that a run writes")
+    files = RunFiles(folder)
+    config, settings = _record(files, CONFIG, partial(convert, kind=SavedSettings), "is not the file that a run writes")
     if not (folder / RESULT).is_file():
         raise DataError(
             f"{folder} is unfinished: there is no {RESULT} in it. Finish it with the command that started it and "
             f"--resume (`flipout run {settings.experiment} ... --resume`), or leave it out of the report."
         )
-    result = Result.read(folder / RESULT, settings.shown or ())
-    facts, environment = _record(folder / ENVIRONMENT, Environment.of, "does not say what the run cost")
-    images = tuple(_image(folder, f"{figure.name}.svg") for figure in result.figures)
+    result = Result.read(folder / RESULT, settings.shown or (), files)
+    facts, environment = _record(files, ENVIRONMENT, Environment.of, "does not say what the run cost")
+    images = tuple(_image(files, f"figures/{figure.name}.svg") for figure in result.figures)
     facts = {key: value for key, value in facts.items() if key != "sessions"}
-    return Finished(
-        folder.resolve(), "", _anchor(result.experiment, taken), result, config, facts, environment.sessions, images
-    )
+    anchor, unchecked = _anchor(result.experiment, taken), tuple(sorted(files.unchecked))
+    return Finished(folder.resolve(), "", anchor, result, config, facts, environment.sessions, images, unchecked)
 
 
-def _record(path: Path, record_of: Callable[[Any], T], wrong: str) -> tuple[dict[str, Any], T]:
+def _record(files: RunFiles, name: str, record_of: Callable[[Any], T], wrong: str) -> tuple[dict[str, Any], T]:
     """Return the whole content of a file, and the part of it that the report needs as a record."""
     try:
-        content = load(path)
+        content = files.load(name)
         return content, record_of(content)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{path} {wrong} ({type(error).__name__}: {error}). Give the folder of a finished run, as "
+            f"{files.folder / name} {wrong} ({type(error).__name__}: {error}). Give the folder of a finished run, as "
             "`flipout run NAME` leaves it."
         ) from error
 
 
-def _image(folder: Path, name: str) -> str:
-    path = folder / "figures" / name
-    if not path.resolve().is_relative_to(folder.resolve()):
+def _image(files: RunFiles, name: str) -> str:
+    path = files.folder / name
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(files.folder)):  # resolve() fails on loops
         raise DataError(
             f"{path} leads out of the folder of the run, and reports publish figures. Put the file itself there."
         )
     try:
-        return b64encode(path.read_bytes()).decode()
-    except OSError as error:
+        return b64encode(files.read(name)).decode()
+    except (OSError, Mismatch) as error:
         raise DataError(
-            f"{path} cannot be read ({type(error).__name__}), and result.json names this figure. Draw it again from "
-            f"what the run holds: `flipout report {path.parent.parent} --redraw`."
+            f"{path} cannot be read ({type(error).__name__}: {error}), and result.json names this figure. Draw it "
+            f"again from what the run holds: `flipout report {files.folder} --redraw`."
         ) from error
 
 

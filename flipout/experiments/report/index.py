@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..running.results import MUST_HOLD, REPORTED, Check
 from .finished import Finished
 from .markup import Html, html, joined, lines, link
-from .tables import Column, Row, table
+from .tables import Column, PageRow, table
 from .values import DASH, count, day, duration, tally, value_and_interval
 
 LEGEND = html(
@@ -23,7 +23,7 @@ COLUMNS = (
 )
 
 
-def index(runs: Sequence[Finished], compared: Sequence[tuple[str, str]]) -> Html:
+def table_of_runs(runs: Sequence[Finished], compared: Sequence[tuple[str, str]]) -> Html:
     """Return the table of runs. `compared` has the title and the anchor of each comparison."""
     links = joined((link(anchor, title) for title, anchor in compared), ", ")
     return html(
@@ -68,7 +68,7 @@ def _broken(run: Finished, anchor: str, check: Check) -> Html:
     )
 
 
-def _run(run: Finished) -> Row:
+def _run(run: Finished) -> PageRow:
     result = run.result
     head = html(
         '{experiment}{name} <span class="title">{title}</span>',
@@ -84,7 +84,7 @@ def _run(run: Finished) -> Row:
         duration(run.seconds),
         day(run.started),
     ]
-    return Row(head, cells)
+    return PageRow(head, cells)
 
 
 def _tally(run: Finished, kind: str) -> str:

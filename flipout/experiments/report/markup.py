@@ -37,7 +37,12 @@ def link(anchor: str, text: str) -> Html:
 
 class _Escaping(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
-        return value if isinstance(value, Html) else escape(format(value, format_spec))
+        return value if isinstance(value, Html) else escape(_encodable(format(value, format_spec)))
+
+
+def _encodable(text: str) -> str:
+    """Return a text with escapes for what UTF-8 lacks: names of files may have it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 _ESCAPING = _Escaping()

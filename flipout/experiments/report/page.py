@@ -6,12 +6,12 @@ from pathlib import Path
 
 from flipout.errors import DataError
 
-from ..running.atomic import write_atomically
+from ..door import write_atomically
 from ..running.results import MUST_HOLD, REPORTED
-from .article import article
-from .comparison import comparable, comparison, heading
+from .article import article_of
+from .comparison import comparable, comparison_of, heading
 from .finished import Finished, read
-from .index import broken, index
+from .index import broken, table_of_runs
 from .markup import Html, html, lines
 from .values import count, tally
 
@@ -66,9 +66,9 @@ def _page(runs: Sequence[Finished]) -> Html:
         css=Html(css),  # a file of this package
         lead=_lead(runs),
         broken=broken(runs),
-        index=index(runs, [heading(group) for group in groups]),
-        comparisons=lines(comparison(group) for group in groups),
-        articles=lines(article(run) for run in runs),
+        index=table_of_runs(runs, [heading(group) for group in groups]),
+        comparisons=lines(comparison_of(group) for group in groups),
+        articles=lines(article_of(run) for run in runs),
     )
 
 

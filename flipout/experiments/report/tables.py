@@ -18,7 +18,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class PageRow:
     """Head and cells are text or HTML. Rows of one family differ in their subject alone."""
 
     head: str
@@ -30,15 +30,15 @@ class Row:
     broken: bool = False
 
 
-def quantity_row(key: str, cells: Sequence[str]) -> Row:
+def quantity_row(key: str, cells: Sequence[str]) -> PageRow:
     """Return the row of a number, whose key is "quantity" or "subject: quantity"."""
     quantity = key.partition(": ")[2]
-    return Row(key, cells, quantity, quantity)
+    return PageRow(key, cells, quantity, quantity)
 
 
-def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row], noun: str = "number") -> Html:
+def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[PageRow], noun: str = "number") -> Html:
     """Return a table. `kind` is a class of the style sheet; a "wide" table scrolls in its own box."""
-    families: dict[str, list[Row]] = defaultdict(list)
+    families: dict[str, list[PageRow]] = defaultdict(list)
     for row in rows:
         families[row.family].append(row)
     folded = [members for family, members in families.items() if family and len(members) >= MANY]
@@ -46,7 +46,7 @@ def table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row],
     return lines([_table(kind, title, columns, rest), *(_folded(kind, columns, members, noun) for members in folded)])
 
 
-def _folded(kind: str, columns: Sequence[Column], rows: Sequence[Row], noun: str) -> Html:
+def _folded(kind: str, columns: Sequence[Column], rows: Sequence[PageRow], noun: str) -> Html:
     title = rows[0].title
     verdicts = [row.holds for row in rows if row.holds is not None]
     shown = f"{sum(verdicts)} of {len(verdicts)} hold" if verdicts else count(len(rows), noun)
@@ -62,7 +62,7 @@ def _folded(kind: str, columns: Sequence[Column], rows: Sequence[Row], noun: str
     )
 
 
-def _table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Html:
+def _table(kind: str, title: str, columns: Sequence[Column], rows: Sequence[PageRow]) -> Html:
     """Return one table. The roles keep it a table for screen readers when the style sheet folds its rows."""
     if not rows:
         return html("")
@@ -93,7 +93,7 @@ def _head(column: Column) -> Html:
     return html('<th scope="col" role="columnheader" class="{look}">{name}</th>', look=column.look, name=name)
 
 
-def _row(columns: Sequence[Column], row: Row) -> Html:
+def _row(columns: Sequence[Column], row: PageRow) -> Html:
     cells = (
         html('<td role="cell" data-label="{column.name}" class="{column.look}">{cell}</td>', column=column, cell=cell)
         for column, cell in zip(columns[1:], row.cells, strict=True)

@@ -1,4 +1,4 @@
-"""What a run runs on: versions, device, the commit of the code."""
+"""The environment of a run: versions, device, the commit of the code."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ import flipout
 from flipout.errors import InvalidArgument
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def describe_environment(device: torch.device) -> dict[str, Any]:
     """Return what environment.json says of this process."""
     return {
         "flipout": flipout.__version__,
@@ -23,6 +23,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "numpy": numpy.__version__,
         "platform": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {os.cpu_count()} cores",
+        "threads": torch.get_num_threads(),  # their number decides the order of sums on a CPU
     }
 
 

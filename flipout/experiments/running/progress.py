@@ -2,19 +2,32 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TextIO, TypeVar
+
+from .pace import Pace
 
 Item = TypeVar("Item")
 _SILENT = 1.0  # seconds before anything is shown
 _BETWEEN = 5.0  # seconds between two plain lines
 
 
-class Progress:
+@dataclass
+class _Loop:
+    """A loop that is running."""
+
+    pace: Pace[Any]
+    task: Any  # its bar, if there are bars
+    is_open: bool  # it may end long before its last item
+    began: float  # when the item that is under way began
+
+
+class RunProgress:
     """Show the progress of loops, which may nest.
 
     Example:
-        >>> with Progress() as progress:
+        >>> with RunProgress() as progress:
         ...     for item in progress.track(items, "train"):
         ...         ...
     """
@@ -22,12 +35,12 @@ class Progress:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.bars: Any = None
-        self.depth = 0  # loops that are running
+        self.loops: list[_Loop] = []  # from the outermost to the innermost
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "RunProgress":
         if self.stream.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bars
 
             columns = (
@@ -35,15 +48,17 @@ class Progress:
                 BarColumn(),
                 TextColumn("{task.percentage:>3.0f} %"),
                 TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
+                TextColumn("{task.fields[left]}"),
             )
             self.bars = Bars(*columns, console=Console(file=self.stream))
             self.bars.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, error: object = None, *_: object) -> None:
         if self.bars is not None:
+            if error is not None:  # of a run that was stopped no bar stays behind
+                for task in self.bars.task_ids:
+                    self.bars.remove_task(task)
             self.bars.stop()
             self.bars = None
 
@@ -54,45 +69,67 @@ class Progress:
             print(line, file=self.stream, flush=True)
 
     def track(
-        self, items: Iterable[Item], title: str, weight: Callable[[Item], float] = lambda _: 1.0, most: bool = False
+        self,
+        items: Iterable[Item],
+        title: str,
+        weight: Callable[[Item], float] = lambda _: 1.0,
+        *,
+        kind: Callable[[Item], Hashable] = lambda _: None,
+        most: bool = False,
     ) -> Iterator[Item]:
         """Yield the items, and show how far the loop is.
 
         Args:
             items: What to loop over.
             title: What is done.
-            weight: The share of the time that an item is expected to take.
-            most: The loop may end long before its last item, so that no end can be foretold.
+            weight: The share of the time that an item is expected to take, among items of its kind.
+            kind: Items of different kinds may have different speeds, which are learned from the first of each.
+            most: The loop may end long before its last item, so that no end can be predicted.
         """
         listed = list(items)
-        total = sum(map(weight, listed))
-        bars = self.bars
-        task = None if bars is None else bars.add_task(title, total=None if most else total)
+        pace = Pace(listed, weight, kind)
+        task = None if self.bars is None else self.bars.add_task(title, total=None if most else 1.0, left="")
         started = spoke = time.monotonic()
-        done = 0.0
-        self.depth += 1
+        loop = _Loop(pace, task, most, started)
+        self.loops.append(loop)
         try:
             for item in listed:
                 yield item
-                done += weight(item)
                 now = time.monotonic()
-                if bars is not None:
-                    bars.update(task, completed=done)
-                elif now - started > _SILENT and (now - spoke > _BETWEEN or done >= total):
+                pace.done(now - loop.began)
+                loop.began = now
+                left = "" if most else f"{_clock(pace.left)} left"
+                ends = not pace.waiting and len(self.loops) == 1
+                if self.bars is not None:
+                    self.bars.update(task, completed=pace.share, left=left if pace.waiting else "")
+                    self._tell_outer(loop, now)
+                elif now - started > _SILENT and (now - spoke > _BETWEEN or ends):
                     spoke = now
-                    left = (now - started) * (total - done) / max(done, 1e-9)
-                    share = "" if most else f"{done / max(total, 1e-9):4.0%}, "
-                    rest = "" if most else f", {_clock(left)} left"
-                    self.say(f"{title}: {share}{_clock(now - started)} passed{rest}")
+                    share = "" if most else f"{pace.share:4.0%}, "
+                    self.say(f"{title}: {share}{_clock(now - started)} passed{', ' if left else ''}{left}")
         finally:
-            self.depth -= 1
-            if bars is not None:
-                if self.depth or time.monotonic() - started < _SILENT:
-                    bars.remove_task(task)  # makes room for the next bar
+            self.loops.remove(loop)
+            if self.bars is not None:
+                if self.loops or time.monotonic() - started < _SILENT:
+                    self.bars.remove_task(task)  # makes room for the next bar
                 elif most:
-                    bars.update(task, total=1, completed=1)
+                    self.bars.update(task, total=1, completed=1)
                 else:
-                    bars.stop_task(task)
+                    self.bars.stop_task(task)
+
+    def _tell_outer(self, inner: _Loop, now: float) -> None:
+        """Let the loops around this one show what it has learned: their own items may take minutes."""
+        if inner.is_open:
+            return
+        left = inner.pace.left
+        for loop in reversed(self.loops[: self.loops.index(inner)]):
+            if loop.is_open:
+                return
+            elapsed = now - loop.began
+            left = loop.pace.left_within(elapsed, left)
+            passed = loop.pace.passed + elapsed
+            share = passed / (passed + left) if passed + left else 0.0
+            self.bars.update(loop.task, completed=share, left=f"{_clock(left)} left")
 
 
 def _clock(seconds: float) -> str:

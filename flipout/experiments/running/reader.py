@@ -5,25 +5,19 @@ A file that is something else is refused with a `Mismatch`, which names the fiel
 
 import re
 from datetime import datetime
-from pathlib import Path
-from reprlib import Repr
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
+from ..door import SHORT, Mismatch
+
 T = TypeVar("T")
-_SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 # The names that msgspec has for the types of JSON.
 _JSON = {dict: "object", list: "array", str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}
 
 
-class Mismatch(ValueError):
-    """A file is not what it should be."""
-
-
-class Settings(Struct, frozen=True):
+class SavedSettings(Struct, frozen=True):
     """What every config.json says. The settings of the experiment itself are left to its own config."""
 
     experiment: str
@@ -60,34 +54,34 @@ class Environment(Struct, frozen=True):
         return convert(content, cls)
 
 
-def load(path: Path) -> Any:
+def decode(content: bytes) -> Any:
     """Read strict JSON: no NaN, no infinities, valid Unicode.
 
     Raises:
-        OSError: The file cannot be read.
         Mismatch: It is not JSON.
     """
     try:
-        return msgspec.json.decode(path.read_bytes())
+        return msgspec.json.decode(content)
     except RecursionError as error:
         raise Mismatch("it is nested too deeply") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Mismatch(str(error)) from error
 
 
-def load_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file with one JSON object per line.
+def decode_lines(content: bytes, kind: type[T]) -> list[T]:
+    """Read one JSON object per line. An incomplete last line is left out: its writer was killed.
 
     Raises:
-        OSError: The file cannot be read.
         Mismatch: A line is something else. The message has its number.
     """
     found = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    lines = content.split(b"\n")
+    for number, line in enumerate(lines, 1):
         try:
-            found.append(msgspec.json.decode(line, type=dict[str, Any]))
-        except msgspec.DecodeError as error:
-            raise Mismatch(f"line {number}: {error}") from error
+            found += [convert(decode(line), kind)] if line else []
+        except Mismatch as error:
+            if number < len(lines):
+                raise Mismatch(f"line {number}: {error}") from error
     return found
 
 
@@ -98,7 +92,9 @@ def convert(content: Any, kind: type[T]) -> T:
         Mismatch: A field is missing, unknown, or not of its type.
     """
     try:
-        return msgspec.convert(content, kind)
+        return msgspec.convert(content, kind, str_keys=True)  # JSON has no other keys
+    except RecursionError as error:
+        raise Mismatch("it is nested too deeply") from error
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$")
         raise Mismatch(_explained(what, place.rstrip("`").removeprefix("."), content, kind)) from error
@@ -113,7 +109,7 @@ def _explained(what: str, place: str, content: Any, kind: type) -> str:
     elif "unknown field" in what and not place:
         said += f"; expected {', '.join(get_type_hints(kind))}"
     # Errors about a whole object, such as a missing field, would drown in its content.
-    found = f"{_SHORT.repr(value)} found; " if what.startswith(("Expected", "Invalid", "Number")) else ""
+    found = f"{SHORT.repr(value)} found; " if what.startswith(("Expected", "Invalid", "Number")) else ""
     return f"{place or 'the file'}: {found}{said}"
 
 
@@ -125,7 +121,7 @@ def _found(place: str, content: Any, what: str) -> tuple[str, Any]:
             keys = [key for key, value in content.items() if got is None or _JSON.get(type(value)) == got[1]]
             if not keys:
                 break
-            place, content = place.replace(part, f"[{_SHORT.repr(keys[0])}]", 1), content[keys[0]]
+            place, content = place.replace(part, f"[{SHORT.repr(keys[0])}]", 1), content[keys[0]]
         else:
             content = content[int(part) if isinstance(content, list) else part]
     return place, content

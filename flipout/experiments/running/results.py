@@ -13,9 +13,10 @@ from msgspec import Meta, Struct
 
 from flipout.errors import DataError, InvalidArgument
 
-from .atomic import write_atomically
+from ..door import write_atomically
+from .files import RunFiles
 from .legacy import with_ids
-from .reader import convert, load
+from .reader import convert
 
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -100,23 +101,33 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
 
     def write(self, path: Path) -> None:
         """Write the result as JSON."""
-        write_atomically(path, to_json(msgspec.to_builtins(self)))
+        write_atomically(path, self.to_json())
+
+    def to_json(self) -> str:
+        """Return what result.json says."""
+        return to_json(msgspec.to_builtins(self))
 
     @classmethod
-    def read(cls, path: Path, shown: Collection[str] = ()) -> "Result":
+    def of(cls, content: Any, shown: Collection[str] = ()) -> "Result":
+        """Convert the content of a result.json."""
+        return convert(with_ids(content, shown), cls)
+
+    @classmethod
+    def read(cls, path: Path, shown: Collection[str] = (), files: RunFiles | None = None) -> "Result":
         """Read what `write` wrote, or what an older version wrote.
 
         Args:
             path: A run's result.json.
             shown: The layers in the figure of a run of variances; all of them unless given. Only files without ids
                 need it.
+            files: The files of the run; found by the path unless given.
 
         Raises:
             DataError: A field is missing, unknown, or not of its type. The message names it.
         """
         try:
-            return convert(with_ids(load(path), shown), cls)
-        except (OSError, ValueError) as error:
+            return cls.of((files or RunFiles(path.parent)).load(path.name), shown)
+        except (OSError, ValueError, RecursionError) as error:
             raise DataError(
                 f"{path} is not the result of a run ({type(error).__name__}: {error}). Give the folder of a finished "
                 "run, as `flipout run NAME` leaves it, or finish this one with --resume."

@@ -5,7 +5,6 @@ written whole or not at all. A resumed run skips the pieces that are there and m
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from flipout.errors import RunError
 
-from .atomic import write_atomically
-from .progress import Progress
-from .reader import load, load_lines
-from .results import Figure, Result, finite, to_json
+from ..door import Mismatch, replacing
+from .files import RunFiles
+from .metrics import METRICS, Metrics
+from .progress import RunProgress
+from .reader import decode
+from .results import Figure, Number, Result, to_json
 
-CONFIG, ENVIRONMENT, METRICS, RESULT = "config.json", "environment.json", "metrics.jsonl", "result.json"
+CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.json"
 _CHECKPOINT = ".unfinished.safetensors"
 _WRITER = ThreadPoolExecutor(1, "checkpoints")
 _NEEDED = (
@@ -43,39 +42,62 @@ class Run:
     folder: Path
     seed: int
     device: torch.device
-    progress: Progress
+    progress: RunProgress
     board: Any = None  # a SummaryWriter of TensorBoard
     figures: list[Figure] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)  # what environment.json says
+    files: RunFiles = field(init=False)
+    metrics: Metrics = field(init=False)
     _piece: str = ""
     _writing: dict[str, "Future[None]"] = field(default_factory=dict)
     _started: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self.files = RunFiles(self.folder)
+        self.metrics = Metrics(self.files)
+
     def piece(self, name: str, make: Callable[[], Any]) -> Any:
         """Return the outcome of a piece, which must fit in JSON. `make` is called only if the file is not there."""
-        path = self._path(name, ".json")
-        if not path.exists():
+        file = _file(name, ".json")
+        if not (self.folder / file).exists():
             with self._working_on(name):
-                write_atomically(path, to_json(make()))
-        with _refusing_broken(path):
-            return load(path)
+                outcome = make()
+                self.metrics.seal(name)
+                self.files.write(file, to_json(outcome))
+        with _refusing_broken(self.folder / file):
+            return self.files.load(file)
 
     def tensors(self, name: str, make: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """Return a piece that consists of tensors. `make` is called only if the file is not there."""
-        path = self._path(name, ".safetensors")
-        if not path.exists():
+        file = _file(name, ".safetensors")
+        if not (self.folder / file).exists():
             with self._working_on(name):
-                self._save(path, make())
-        return self._load(path)
+                outcome = make()
+                self.metrics.seal(name)
+                self.files.write_tensors(file, outcome)
+        return self._load_tensors(file)
 
     def read_piece(self, name: str) -> Any:
         """Return the outcome of a finished piece."""
-        path = self.existing(self._path(name, ".json"))
-        with _refusing_broken(path):
-            return load(path)
+        file = _file(name, ".json")
+        with _refusing_broken(_there(self.folder / file)):
+            return self.files.load(file)
 
     def read_tensors(self, name: str) -> dict[str, Tensor]:
         """Return the tensors of a finished piece."""
-        return self._load(self.existing(self._path(name, ".safetensors")))
+        file = _file(name, ".safetensors")
+        _there(self.folder / file)
+        return self._load_tensors(file)
+
+    def has_piece(self, name: str) -> bool:
+        """Return True if the outcome of a piece is in the folder: committed runs leave large ones out."""
+        return (self.folder / _file(name, ".json")).exists()
+
+    def measured(self) -> Mapping[str, Number | None]:
+        """Return the numbers in the result of a finished run."""
+        path = _there(self.folder / RESULT)
+        with _refusing_broken(path):
+            return Result.of(self.files.load(RESULT)).measured
 
     def finished_pieces(self) -> list[str]:
         """Return the names of finished pieces, without those of tensors."""
@@ -93,32 +115,39 @@ class Run:
         return found
 
     def existing(self, path: Path) -> Path:
-        """Return a path of this run, or refuse if there is no such file."""
-        if not path.exists():
-            raise RunError(f"{path} is not there, and {_NEEDED}")
+        """Return a path of this run. Refuse if there is no such file, or if its content was changed."""
+        with _refusing_broken(_there(path)):
+            self.files.read(path.relative_to(self.folder).as_posix())
         return path
+
+    def note_file(self, name: str) -> None:
+        """Write down the checksum of a file of this run that was just written."""
+        self.files.note(name, (self.folder / name).read_bytes())
 
     def checkpoint(self, name: str, tensors: Mapping[str, Tensor], state: Any) -> None:
         """Save how far a piece is, in the background, for a run that is resumed before the piece is finished."""
         (self.folder / "pieces").mkdir(exist_ok=True)
         self._wait_for(name)
         copies = {key: value.detach().to("cpu", copy=True) for key, value in tensors.items()}
-        write = partial(self._save, self._path(name, _CHECKPOINT), copies, {"told": to_json(state)})
+        write = partial(self.files.write_tensors, _file(name, _CHECKPOINT), copies, {"told": to_json(state)})
         self._writing[name] = _WRITER.submit(write)
 
     def last_checkpoint(self, name: str) -> tuple[dict[str, Tensor], Any] | None:
         """Return the tensors, on the CPU, and the state of the last checkpoint."""
         self._wait_for(name)
-        path = self._path(name, _CHECKPOINT)
-        if not path.exists():
+        file = _file(name, _CHECKPOINT)
+        if not (self.folder / file).exists():
             return None
-        with _refusing_broken(path), safe_open(path, "pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, json.loads(file.metadata()["told"])  # noqa: SIM118
+        with _refusing_broken(self.folder / file):
+            tensors, metadata = self.files.load_tensors(file)
+            if "told" not in metadata:
+                raise Mismatch("metadata: no 'told'; expected the state of a checkpoint")
+            return tensors, decode(metadata["told"].encode())
 
     def drop_checkpoint(self, name: str) -> None:
         """Delete the checkpoint of a piece that is finished."""
         self._wait_for(name)
-        self._path(name, _CHECKPOINT).unlink(missing_ok=True)
+        (self.folder / _file(name, _CHECKPOINT)).unlink(missing_ok=True)
 
     def wait_for_checkpoints(self) -> None:
         """Return when all checkpoints are on disk."""
@@ -137,75 +166,53 @@ class Run:
         """Append metrics of the piece that is being made."""
         if not self._piece:
             raise RunError("Metrics belong to a piece of work: log them inside the function that makes it.")
-        line = finite({"piece": self._piece, "step": step, **metrics})
-        with (self.folder / METRICS).open("a", encoding="utf-8", newline="\n") as file:
-            file.write(json.dumps(line) + "\n")
-        self._to_board(line)
+        self._to_board(self.metrics.add(self._piece, step, metrics))
 
     def draw(self, name: str, caption: str, figure: Any) -> None:
         """Save a figure of matplotlib as SVG and PNG. The same figure always gives the same bytes."""
         from matplotlib import rc_context
 
+        drawn = Figure(name, caption)  # refuses names that lead out of the folder
         (self.folder / "figures").mkdir(exist_ok=True)
-        for suffix in (".svg", ".png"):
-            path = self.folder / "figures" / (name + suffix)
-            fresh = path.with_name(f"{name}.new{suffix}")
-            with rc_context({"svg.hashsalt": name}):
-                figure.savefig(fresh, dpi=160, metadata={"Date": None} if suffix == ".svg" else None)
-            fresh.replace(path)
-        self.figures.append(Figure(name, caption))
+        for kind in ("svg", "png"):
+            file = f"figures/{name}.{kind}"
+            with replacing(self.folder / file) as fresh, rc_context({"svg.hashsalt": name}):
+                figure.savefig(fresh, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
+                self.files.note(file, fresh.read_bytes())
+        self.figures.append(drawn)
 
     def write(self, result: Result) -> None:
         """Write the result. The run is finished."""
-        result.write(self.folder / RESULT)
+        text = result.to_json()
+        Result.of(decode(text.encode()))  # refuses what no report could read
+        self.files.write(RESULT, text)
         self.note_time(finished=True)
 
     def note_time(self, **more: Any) -> None:
         """Write down how long this session has taken so far."""
-        path = self.folder / ENVIRONMENT
-        environment = load(path)
-        environment["sessions"][-1] |= {"seconds": round(time.monotonic() - self._started, 1), **more}
-        write_atomically(path, to_json(environment))
+        self.environment["sessions"][-1] |= {"seconds": round(time.monotonic() - self._started, 1), **more}
+        self.files.write(ENVIRONMENT, to_json(self.environment))
 
     def drop_unfinished_metrics(self) -> None:
         """Delete the metrics of unfinished pieces, which will be made and logged again."""
-        path = self.folder / METRICS
-        kept = []
-        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            try:
-                line = json.loads(text)
-            except ValueError:
-                break  # the last line of a process that was killed
-            if any(self._path(line["piece"], suffix).exists() for suffix in (".json", ".safetensors")):
-                kept.append(text + "\n")
-                self._to_board(line)
-        write_atomically(path, "".join(kept))
+        names = [path.name for path in (self.folder / "pieces").glob("*") if not path.name.endswith(_CHECKPOINT)]
+        pieces = {name.removesuffix(end) for name in names for end in (".json", ".safetensors") if name.endswith(end)}
+        with _refusing_broken(self.folder / METRICS, "restore it from a copy, or delete the line that is named"):
+            kept = self.metrics.keep(pieces, lambda piece: piece.replace("/", ".") in pieces)
+        for line in kept:
+            self._to_board(line)
 
     def _metrics(self) -> list[dict[str, Any]]:
-        path = self.existing(self.folder / METRICS)
-        with _refusing_broken(path):
-            return load_lines(path)
+        with _refusing_broken(_there(self.folder / METRICS)):
+            return self.metrics.read()
 
-    def _load(self, path: Path) -> dict[str, Tensor]:
-        with _refusing_broken(path):
-            return {key: value.to(self.device) for key, value in load_file(path).items()}
-
-    def _save(self, path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-        fresh = path.with_name(path.name + ".new")
-        try:
-            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh, metadata)
-        except SafetensorError as error:
-            raise RunError(
-                f"{path} could not be written ({error}). Free some space, and continue with --resume."
-            ) from error
-        fresh.replace(path)
+    def _load_tensors(self, file: str) -> dict[str, Tensor]:
+        with _refusing_broken(self.folder / file):
+            return {key: value.to(self.device) for key, value in self.files.load_tensors(file)[0].items()}
 
     def _wait_for(self, name: str) -> None:
         if name in self._writing:
             self._writing.pop(name).result()
-
-    def _path(self, name: str, suffix: str) -> Path:
-        return self.folder / "pieces" / (name.replace("/", ".") + suffix)
 
     @contextmanager
     def _working_on(self, name: str) -> Iterator[None]:
@@ -222,12 +229,25 @@ class Run:
                     self.board.add_scalar(f"{line['piece']}/{key}", value, line["step"])
 
 
+def _there(path: Path) -> Path:
+    if not path.exists():
+        raise RunError(f"{path} is not there, and {_NEEDED}")
+    return path
+
+
+def _file(piece: str, suffix: str) -> str:
+    """Return the name of a piece's file in the folder of the run."""
+    return f"pieces/{piece.replace('/', '.')}{suffix}"
+
+
 @contextmanager
-def _refusing_broken(path: Path) -> Iterator[None]:
+def _refusing_broken(
+    path: Path, fix: str = "copy it again, or delete it and continue with --resume, which makes it again"
+) -> Iterator[None]:
     """Turn errors of reading a file of the run into one that says what to do."""
     try:
         yield
-    except (ValueError, SafetensorError) as error:
-        raise RunError(
-            f"{path} is broken ({error}): copy it again, or delete it and continue with --resume, which makes it again."
-        ) from error
+    except Mismatch as error:
+        raise RunError(f"{path} is broken ({error}): {fix}.") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}): {fix}.") from error

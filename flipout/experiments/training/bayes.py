@@ -1,13 +1,14 @@
 """Bayes by Backprop: a network with a Gaussian posterior, trained on data that stays on the device."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 import flipout
 from flipout import bayes
+from flipout.errors import InvalidArgument
 
 from ..running.experiment import check_least
 from ..running.runs import Run
@@ -19,7 +20,9 @@ from .supervised import Prepared, Supervised, build_network
 class BayesTraining(Supervised):
     """Adam on batches drawn with replacement. Weights have the posterior N(W̄, softplus(ρ)²), the prior N(0, prior²)."""
 
+    start: Literal["torch", "truncated"] = "torch"  # initial means: PyTorch's, or those of `networks.truncated_normal`
     std: float | None = None  # initial standard deviation; softplus(−3) unless given
+    relative: float | None = None  # initial standard deviation as a multiple of |W̄|, instead of std
     prior: float = 1.0
     kl_weight: float = 0.1
     learning_rate: float = 3e-3
@@ -28,16 +31,23 @@ class BayesTraining(Supervised):
 
     def __post_init__(self) -> None:
         check_least(self, "training.", batch=1, iterations=1)
+        if self.std is not None and self.relative is not None:
+            raise InvalidArgument(
+                f"training.std={self.std} and training.relative={self.relative}: expected only one of them."
+            )
 
 
-class Trainer:
+class BayesTrainer:
     """One network under one scheme. Networks of one `seed` start equal and see the same batches under every scheme."""
 
     def __init__(self, config: BayesTraining, prepared: Prepared, scheme: Any, seed: int, run: Run) -> None:
         self.config, self.prepared = config, prepared
         torch.manual_seed(run.seed_of(f"network.{seed}"))
         self.model = build_network(config, prepared)
-        distribution = flipout.MeanField(std=config.std, prior=bayes.Normal(0.0, config.prior))
+        if config.start == "truncated":
+            networks.truncated_normal(self.model)
+        prior = bayes.Normal(0.0, config.prior)
+        distribution = flipout.MeanField(std=config.std, relative=config.relative, prior=prior)
         flipout.perturb(self.model, distribution, scheme=scheme)
         self.elbo = bayes.ELBO(
             self.model, "categorical", num_data=len(prepared.x), kl_weight=config.kl_weight, check=False

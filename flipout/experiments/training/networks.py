@@ -79,6 +79,16 @@ def convgg(classes: int, width: float = 1.0, channels: int = 3) -> nn.Sequential
     return network
 
 
+@torch.no_grad()
+def truncated_normal(model: nn.Module, std: float = 0.1, bias: float = 0.1) -> None:
+    """Initialise layers as the tutorials of 2017 did: N(0, std²), cut off at two of std, and constant biases."""
+    for layer in model.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
+            if layer.bias is not None:
+                nn.init.constant_(layer.bias, bias)
+
+
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor, batch: int = 2000) -> float:
     """Return the share of right answers."""
     with torch.no_grad():

@@ -19,7 +19,7 @@ class Precise(Protocol):
 
 @dataclass(frozen=True)
 class Supervised:
-    """Which network learns which data. A training adds how."""
+    """Which network learns which data. Subclasses add how it is trained."""
 
     network: Literal["fc", "convle"] = "fc"
     hidden: tuple[int, ...] = (512, 512)  # widths of the hidden layers of fc

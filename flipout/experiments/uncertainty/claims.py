@@ -1,4 +1,4 @@
-"""What uncertainties are good for, as checks: AUROC with its interval."""
+"""Checks of what uncertainties are good for: AUROC with its interval."""
 
 import math
 from collections.abc import Mapping
@@ -22,6 +22,15 @@ def auroc(inside: Tensor, outside: Tensor) -> Term:
     """Return the AUROC with DeLong's standard error, from the means of both groups of placements."""
     error = sum(float(placed.var()) / len(placed) for placed in (_placed(inside, outside), _placed(outside, inside)))
     return Term(bayes.ood_auroc(inside, outside), math.sqrt(error))
+
+
+def separation(inside: Predicted, outside: Mapping[str, Predicted]) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return the AUROC of each uncertainty of each kind of unknown picture, with its standard error."""
+    terms = {
+        kind: {measure: auroc(inside[measure], unknown[measure]) for measure in MEASURES}
+        for kind, unknown in outside.items()
+    }
+    return {kind: {m: (term.value, term.error) for m, term in found.items()} for kind, found in terms.items()}
 
 
 def control(inside: Predicted, same: Predicted) -> Check:
@@ -70,7 +79,9 @@ def measured_numbers(
 ) -> dict[str, Number]:
     numbers: dict[str, Number] = {}
     for name, key in (("", "mean"), (" at the mean weights", "plain")):
-        scores = bayes.evaluate(test_set[key], labels)
+        known = bayes.Prediction.from_outputs(test_set[key].log().unsqueeze(0), "categorical")
+        scores = bayes.evaluate(known, labels)
+        assert isinstance(scores, bayes.Scores)
         numbers[f"test error{name}"] = 1 - scores.accuracy
         numbers[f"negative log-likelihood{name}"] = scores.nll
         numbers[f"Brier score{name}"] = scores.brier

@@ -1,8 +1,10 @@
 """Does a Bayesian network know what it does not know? Entropy and mutual information on unknown pictures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from flipout import bayes
 from .. import data
 from ..running.experiment import Config, Outcome, check_least
 from ..running.runs import Run
-from ..training.bayes import BayesTraining, Trainer
+from ..training.bayes import BayesTrainer, BayesTraining
 from ..training.supervised import Prepared, isolated_randomness, prepare
 from . import claims
 from .figures import pictures_figure, rotation_figure, separation_figure
@@ -42,9 +44,14 @@ def work(config: UncertaintyConfig, run: Run) -> Outcome:
     known, unknown = _halves(pictures)
     inside = predicted("known", known)
     outside = {name: predicted(f"unknown.{i}", batch) for i, (name, batch) in enumerate(unknown.items())}
-    for angle in config.angles:
-        predicted(f"rotated.{angle:g}", rotated(pictures[: config.turned], angle))
+    turned = {
+        angle: predicted(f"rotated.{angle:g}", rotated(pictures[: config.turned], angle)) for angle in config.angles
+    }
     test_set = _test_set(inside, outside)
+    run.piece("separation", lambda: claims.separation(inside, outside))
+    run.piece("rotation", lambda: _rotation(turned, labels[: config.turned]))
+    run.piece("reliability", lambda: _reliability(test_set["mean"], labels))
+    run.tensors("shown", lambda: _shown(unknown, outside))
     checks = [claims.control(inside, outside.pop("unchanged"))]
     checks += claims.separated(inside, outside)
     checks += [claims.errors_found(test_set, labels), claims.better_than_the_mean(test_set, labels)]
@@ -54,31 +61,61 @@ def work(config: UncertaintyConfig, run: Run) -> Outcome:
 
 
 def draw(config: UncertaintyConfig, run: Run) -> None:
-    def predicted(name: str) -> dict[str, Tensor]:
-        return {key: value.cpu() for key, value in run.read_tensors(name).items()}
-
-    inside = predicted("known")
-    outside = {name: predicted(f"unknown.{i}") for i, name in enumerate(("unchanged", *SHIFTS))}
-    turned = {angle: predicted(f"rotated.{angle:g}") for angle in config.angles}
-    test_set = _test_set(inside, outside)
-    _, pictures, labels = _pictures(config, run)
-    shown = {name: (batch[:8], outside[name]["total"][:8]) for name, batch in _halves(pictures)[1].items()}
-    run.draw("pictures", "Some pictures, and the predictive entropy of each, in nats.", pictures_figure(shown))
+    shown = run.read_tensors("shown")
+    names = {str(i): name for i, name in enumerate(("unchanged", *SHIFTS))}
+    run.draw(
+        "pictures",
+        "Some pictures, and the predictive entropy of each, in nats.",
+        pictures_figure({n: (shown[f"pictures.{i}"], shown[f"entropies.{i}"]) for i, n in names.items()}),
+    )
     run.draw(
         claims.FIGURE,
         "How often an unknown picture is more uncertain than a known one, with 90 % intervals.",
-        separation_figure(inside, outside),
+        separation_figure(run.read_piece("separation")),
     )
     run.draw(
         "rotation",
-        "Rotated test pictures: error, predictive entropy and mutual information.",
-        rotation_figure(turned, labels[: config.turned]),
+        "Rotated test pictures: predictive entropy and mutual information, and error, with 90 % intervals.",
+        rotation_figure(run.read_piece("rotation")),
     )
+    bins = {key: np.array(values, dtype=np.float64) for key, values in run.read_piece("reliability").items()}
     run.draw(
         "reliability",
-        "Reliability of the predictive probabilities on the test set.",
-        bayes.reliability(test_set["mean"], labels, bins=10).plot(),
+        "Reliability of the predictive probabilities on the test set: accuracy with 90 % intervals, and the number of "
+        "pictures in each bin.",
+        bayes.Reliability(**bins).plot(),
     )
+
+
+def _rotation(turned: Mapping[float, dict[str, Tensor]], labels: Tensor) -> dict[str, Any]:
+    """Return the mean of each uncertainty with its standard error, and the errors, at each angle."""
+    errors = {angle: predicted["mean"].argmax(1) != labels for angle, predicted in turned.items()}
+    measured = {
+        measure: [
+            [float(predicted[measure].mean()), float(predicted[measure].std()) / len(labels) ** 0.5]
+            for predicted in turned.values()
+        ]
+        for measure in claims.MEASURES
+    }
+    return {
+        "angles": list(turned),
+        "pictures": len(labels),
+        "wrong": [int(e.sum()) for e in errors.values()],
+    } | measured
+
+
+def _reliability(probabilities: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Return the bins of a reliability diagram; None for the means of empty ones."""
+    found = asdict(bayes.reliability(probabilities, labels, bins=10))
+    return {key: [value if value == value else None for value in values.tolist()] for key, values in found.items()}
+
+
+def _shown(unknown: Mapping[str, Tensor], outside: Mapping[str, claims.Predicted]) -> dict[str, Tensor]:
+    """Return some pictures of each kind with their entropies; kinds by number, because names of tensors are plain."""
+    pictures = {
+        f"pictures.{i}": batch[:8].round().clamp(0, 255).to(torch.uint8) for i, batch in enumerate(unknown.values())
+    }
+    return pictures | {f"entropies.{i}": outside[name]["total"][:8] for i, name in enumerate(unknown)}
 
 
 def _pictures(config: UncertaintyConfig, run: Run) -> tuple[data.Images, Tensor, Tensor]:
@@ -102,7 +139,7 @@ def _test_set(inside: claims.Predicted, outside: Mapping[str, claims.Predicted])
 def _train(config: UncertaintyConfig, prepared: Prepared, run: Run) -> dict[str, Tensor]:
     every = max(config.training.iterations // 20, 1)
     with isolated_randomness(run):
-        trainer = Trainer(config.training, prepared, "flipout", 0, run)
+        trainer = BayesTrainer(config.training, prepared, "flipout", 0, run)
         for start in run.progress.track(range(0, config.training.iterations, every), "train"):
             likelihood, divergence = trainer.train(min(every, config.training.iterations - start)).mean(0).tolist()
             error = trainer.error(prepared.x_test, prepared.y_test)
@@ -115,7 +152,7 @@ def _predict(
     config: UncertaintyConfig, prepared: Prepared, network: dict[str, Tensor], x: Tensor, name: str, run: Run
 ) -> dict[str, Tensor]:
     with isolated_randomness(run):
-        model = Trainer(config.training, prepared, "flipout", 0, run).model
+        model = BayesTrainer(config.training, prepared, "flipout", 0, run).model
     model.load_state_dict(network)
     prediction = bayes.predict(model, x, config.samples, likelihood="categorical", chunk=8192, seed=run.seed_of(name))
     with torch.no_grad():

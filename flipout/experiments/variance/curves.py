@@ -42,6 +42,7 @@ def work(config: CurvesConfig, run: Run) -> Outcome:
     terms = study.decomposed()
     measured = study.measured(study.points())
     measured.to_json(run.folder / "measurements.json")
+    run.note_file("measurements.json")
     layers = [layer_name(decomposition.parameter) for decomposition in terms]
     unknown = set(config.shown) - set(layers)
     if unknown:
@@ -77,7 +78,7 @@ def layer_numbers(slopes: Sequence[Check], terms: Sequence[Decomposition]) -> di
     for decomposition, slope in zip(terms, slopes, strict=True):
         layer, knee = layer_name(decomposition.parameter), term_ratio(decomposition.alpha, decomposition.both)
         numbers[f"{layer}: {claims.SLOPE}"] = slope.value if slope.value is not None else "not finite"
-        numbers[f"{layer}: knee of shared, α/(β + γ)"] = knee.value
+        numbers[f"{layer}: {claims.KNEE}"] = knee.value
         numbers[f"{layer}: {claims.FLOOR}"] = 10 * (knee.value - 1)
         numbers |= term_numbers(decomposition)
     return numbers
@@ -93,5 +94,5 @@ def term_numbers(decomposition: Decomposition) -> dict[str, Number]:
 def paper_numbers(terms: Sequence[Decomposition]) -> dict[str, Number]:
     numbers: dict[str, Number] = {}
     for layer in (layer_name(decomposition.parameter) for decomposition in terms):
-        numbers |= {f"{layer}: {claims.SLOPE}": -1, f"{layer}: {claims.FLOOR}": "100 to 1000"}
+        numbers |= {f"{layer}: {claims.SLOPE}": -1, f"{layer}: {claims.KNEE}": "100 to 1000"}
     return numbers

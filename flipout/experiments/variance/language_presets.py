@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..running.experiment import Experiment
+from ..training.names import text_name
 from .curves import CLAIM, CurvesConfig, draw, work
 from .language_pretraining import LanguagePretraining
 
@@ -65,6 +66,24 @@ _PAPER: dict[str, Any] = {
 # This network takes four times the arithmetic.
 _LARGE_PAPER = {**_PAPER, "draws": 50, "repeats": 10, "large_repeats": 4}
 
+
+def _lstm(config: CurvesConfig) -> tuple[str, str]:
+    """Return the shape of the LSTM and the text that it learns."""
+    settings = config.pretraining
+    assert isinstance(settings, LanguagePretraining)
+    return f"{settings.layers} × {settings.hidden}", text_name(settings.text)
+
+
+def _describe(config: CurvesConfig) -> str:
+    shape, text = _lstm(config)
+    return f"Figure 1c: gradient variance of a {shape} LSTM on {text}"
+
+
+def _describe_dropped(config: CurvesConfig) -> str:
+    shape, _ = _lstm(config)
+    return f"Appendix: gradient variance of a weight-dropped LSTM ({shape}), alone and with flipout"
+
+
 VARIANCE_LSTM = Experiment(
     name="variance-lstm",
     title="Figure 1c: gradient variance of a 2 × 650 LSTM on the words of the Penn Treebank",
@@ -77,6 +96,7 @@ VARIANCE_LSTM = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "7 minutes on one H200"},
     work=work,
     draw=draw,
+    describe=_describe,
 )
 
 # Without half of its weights it is another network. Trained without noise, that network is lost on most words, and its
@@ -97,4 +117,5 @@ VARIANCE_WD_LSTM = Experiment(
     costs={"smoke": "seconds", "quick": "1 minute on two cores", "paper": "8 minutes on one H200"},
     work=work,
     draw=draw,
+    describe=_describe_dropped,
 )

@@ -11,12 +11,12 @@ from ..running.runs import Run
 from . import claims
 from .claims import layer_name
 from .figures import devices_figure
-from .study import SchemeName, Study, StudyConfig
+from .study import MeasuredScheme, Study, StudyConfig
 
 
 @dataclass(frozen=True)
 class MultiGPUConfig(StudyConfig, Config):
-    schemes: tuple[SchemeName, ...] = ("shared", "flipout")
+    schemes: tuple[MeasuredScheme, ...] = ("shared", "flipout")
     devices: dict[int, int] = field(default_factory=lambda: {4096: 2, 8192: 4})  # batch size → devices
 
 
@@ -31,6 +31,7 @@ def work(config: MultiGPUConfig, run: Run) -> Outcome:
     ]
     measured = study.measured(points)
     measured.to_json(run.folder / "measurements.json")
+    run.note_file("measurements.json")
     several = Measurements(r for r in measured if r.bases > 1)
     single = Measurements(r for r in measured if r.bases == 1)
     pairs = [(r, _record(single, r.parameter, r.scheme, r.batch_size)) for r in several]

@@ -1,6 +1,9 @@
 """Figure 1 on images, Theorem 2, and the figure of the appendix on several devices."""
 
+from collections.abc import Callable
+
 from ..running.experiment import Experiment
+from ..training.names import data_name, network_name
 from . import multigpu, theorem
 from .curves import CLAIM, CurvesConfig, draw, work
 from .multigpu import MultiGPUConfig
@@ -13,6 +16,16 @@ _SHOWN = ("conv1", "conv5", "conv9", "conv13", "fc1", "fc3")
 _CONVGG = Pretraining(network="convgg", data="cifar10", learning_rate=1e-4, every=100)
 _SMALL_CONVGG = Pretraining(network="convgg", width=1 / 16, data="digits", learning_rate=2e-3, accuracy=0.85)
 _TINY_CONVGG = Pretraining(network="convgg", width=1 / 16, data="digits", learning_rate=2e-3, accuracy=0.3)
+
+
+def _describe(figure: str) -> Callable[[CurvesConfig], str]:
+    def describe(config: CurvesConfig) -> str:
+        pictures = config.pretraining
+        assert isinstance(pictures, Pretraining)
+        return f"{figure}: gradient variance of {network_name(pictures)} on {data_name(pictures)}"
+
+    return describe
+
 
 VARIANCE_FC = Experiment(
     name="variance-fc",
@@ -46,6 +59,7 @@ VARIANCE_FC = Experiment(
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "5 minutes on one H200"},
     work=work,
     draw=draw,
+    describe=_describe("Figure 1a"),
 )
 
 
@@ -91,6 +105,7 @@ VARIANCE_CONVGG = Experiment(
     costs={"smoke": "seconds", "quick": "2 minutes on two cores", "paper": "12 minutes on one H200"},
     work=work,
     draw=draw,
+    describe=_describe("Figure 1b"),
 )
 
 

@@ -1,6 +1,5 @@
 """The work that the variance experiments share: a frozen network, its measured curves, and its α, β and γ."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,10 +8,10 @@ from typing import Any, Literal
 import torch
 
 import flipout
-from flipout.errors import InvalidArgument
-from flipout.variance import Decomposition, Measurements, Record, Term
+from flipout.errors import DataError, InvalidArgument
+from flipout.variance import Decomposition, Measurements, Record
 
-from ..running.atomic import write_atomically
+from ..door import Mismatch, parse_json, read_plain, typed
 from ..running.experiment import check_least
 from ..running.results import to_json
 from ..running.runs import Run
@@ -21,14 +20,15 @@ from .language_pretraining import LanguagePretraining
 from .pretraining import Frozen, Pretraining
 
 SIZES = tuple(2**i for i in range(14))
-SchemeName = Literal["shared", "flipout", "local_reparam", "independent"]
+MeasuredScheme = Literal["shared", "flipout", "local_reparam", "independent"]
 
 
 def decompositions(path: Path) -> list[Decomposition]:
     """Read the decomposition.json of a run."""
-    terms = ("alpha", "beta", "gamma", "both")
-    layers = json.loads(path.read_text(encoding="utf-8"))
-    return [Decomposition(layer["parameter"], **{term: Term(**layer[term]) for term in terms}) for layer in layers]
+    try:
+        return typed(parse_json(read_plain(path)), list[Decomposition])
+    except (OSError, Mismatch) as error:
+        raise DataError(f"{path} is not the decomposition of a run ({error}): copy it again.") from error
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class StudyConfig:
 
     pretraining: Pretraining | LanguagePretraining = field(default_factory=Pretraining)
     std: float = 1.0  # of the multiplicative Gaussian noise
-    schemes: tuple[SchemeName, ...] = ("shared", "flipout", "local_reparam", "independent")
+    schemes: tuple[MeasuredScheme, ...] = ("shared", "flipout", "local_reparam", "independent")
     batch_sizes: tuple[int, ...] = SIZES
     draws: int = 200
     repeats: int = 50
@@ -93,25 +93,28 @@ class Study:
     def measured(self, points: Iterable[tuple[str, int, int]], title: str = "measure") -> Measurements:
         """Measure the variance at each (scheme, batch size, bases), as a piece of work each."""
         listed = list(points)
-        records: list[Record] = []
-        for scheme, size, bases in self.run.progress.track(listed, title, self._cost):
+        rows: dict[tuple[str, int, int], list[dict]] = {}
+        # Small batches first: they tell the speed of each scheme early, and so the time that is left.
+        in_order = sorted(listed, key=lambda point: point[1])
+        for point in self.run.progress.track(in_order, title, self._cost, kind=lambda point: point[0]):
+            scheme, size, bases = point
             shares = f".{bases}-bases" if bases > 1 else ""
             name = f"{self.name}variance.{scheme}.{size}{shares}"
-            rows = self.run.piece(name, lambda n=name, point=(scheme, size, bases): self._measure(n, *point))
-            records += [Record(**row) for row in rows]
-        return Measurements(records)
+            rows[point] = self.run.piece(name, lambda n=name, point=point: self._measure(n, *point))
+        return Measurements([Record(**row) for point in listed for row in rows[point]])
 
     def decomposed(self) -> list[Decomposition]:
         """Estimate α, β and γ of every layer."""
         terms = self.run.piece(f"{self.name}theorem", self._decompose)
-        path = self.run.folder / f"{self.name}decomposition.json"
-        write_atomically(path, to_json(terms))
-        return decompositions(path)
+        file = f"{self.name}decomposition.json"
+        self.run.files.write(file, to_json(terms))
+        return decompositions(self.run.folder / file)
 
     def _cost(self, point: tuple[str, int, int]) -> float:
         scheme, size, _ = point
-        relative_cost = {"shared": 1, "flipout": 2, "local_reparam": 2, "independent": 30}[scheme]
-        return self.config.repeats_of(scheme, size) * (size + 30) * relative_cost
+        # A call costs as much as 80 examples of a scheme that shares the weights, and as 2 that have their own.
+        calls = 2 if scheme == "independent" else 80
+        return self.config.repeats_of(scheme, size) * (size + calls)
 
     def _measure(self, name: str, scheme: Any, size: int, bases: int) -> list[dict]:
         config = self.config
@@ -135,6 +138,7 @@ class Study:
         return measured.to_rows()
 
     def _decompose(self) -> list[dict]:
+        titles = iter(("α", "β and γ"))  # of the two loops in `decompose`
         with autocast(self.config, self.run.device):
             terms = flipout.variance.decompose(
                 self.model,
@@ -146,7 +150,7 @@ class Study:
                 generator=self.run.generator(f"{self.name}theorem"),
                 sub_batch=self.config.sub_batch,
                 at_once=self.config.at_once,
-                progress=self._tracked("α, β, γ"),
+                progress=lambda items: self.run.progress.track(items, next(titles, "α, β, γ")),
             )
         return [asdict(decomposition) for decomposition in terms]
 

@@ -30,6 +30,7 @@ def work(config: TheoremConfig, run: Run) -> Outcome:
         terms = study.decomposed()
         measured = study.measured(study.points(), f"measure {network}")
         measured.to_json(run.folder / f"measurements-{network}.json")
+        run.note_file(f"measurements-{network}.json")
         checks += [claims.predicted(measured, terms, network), *claims.orders(terms, network)]
         for decomposition in terms:
             numbers |= {f"{network} {key}": value for key, value in term_numbers(decomposition).items()}

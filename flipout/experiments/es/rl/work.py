@@ -1,9 +1,10 @@
 """Policies trained by evolution strategies: CartPole, and a task of MuJoCo."""
 
+import math
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import pairwise, product
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -17,19 +18,26 @@ from ...running.runs import Run
 from ...training.supervised import isolated_randomness
 from .. import claims
 from ..estimates import Gathered, gathered, mean_direction, of_strategy
+from ..fleets import fleet_metrics
 from ..training import SCHEMES
-from .claims import FIGURE, Returns, learned, no_loss, numbers
+from .claims import FIGURE, Returns, at_the_end, learned, no_loss, numbers
 from .figures import returns_figure
 
 
 @dataclass(frozen=True)
 class RlConfig(Config):
-    """A policy with tanh units on normalised observations. The fitness of a member is the return of one episode."""
+    """A policy with tanh units on normalised observations. The fitness of a member is the return of one episode.
+
+    FlipES and IdealES are always compared. `rank_one`, rank-one flips, may be trained beside them.
+    A run may be resumed with more seeds, or with other workers, which change no noise.
+    """
+
+    choices: ClassVar[tuple[str, ...]] = ("seeds", "workers")
 
     environment: str = "CartPole-v1"
     bar: float = 475.0  # mean return to reach at the mean weights
     hidden: tuple[int, ...] = (32,)
-    methods: tuple[Literal["FlipES", "IdealES"], ...] = ("FlipES", "IdealES")
+    methods: tuple[Literal["FlipES", "IdealES", "rank_one"], ...] = ("FlipES", "IdealES")
     population: int = 80
     group: int = 40
     std: float = 0.1
@@ -43,8 +51,12 @@ class RlConfig(Config):
 
     def __post_init__(self) -> None:
         check_least(self, seeds=2, evaluated=2, draws=10, generations=1, workers=0)
-        if sorted(self.methods) != ["FlipES", "IdealES"]:
-            raise InvalidArgument(f"methods={self.methods}: the claims compare FlipES and IdealES; give both, once.")
+        both = set(SCHEMES) <= set(self.methods)
+        if not both or len(set(self.methods)) < len(self.methods) or set(self.methods) - {*SCHEMES, "rank_one"}:
+            raise InvalidArgument(
+                f"methods={self.methods}: the claims compare FlipES and IdealES; give both, once, and rank_one if it "
+                "is to be trained too."
+            )
 
     @property
     def trained(self) -> list[tuple[int, str]]:
@@ -58,18 +70,31 @@ def work(config: RlConfig, run: Run) -> Outcome:
         for seed, method in run.progress.track(config.trained, "train")
     ]
     checks = [*(learned(curves, m, config.bar) for m in config.methods), *no_loss(curves)]
+    if "rank_one" in config.methods:
+        checks += no_loss(curves, "rank_one")
     theory = claims.same_gradient(found, " of the policy")
     return Outcome(_setting(config), numbers(curves), {}, (theory, *checks))
 
 
 def draw(config: RlConfig, run: Run) -> None:
-    curves = [Returns(**run.read_piece(f"{method}.{seed}")) for seed, method in config.trained]
+    curves = [_finished(run, method, seed) for seed, method in config.trained]
     run.draw(
         FIGURE,
         "The mean return of a population, generation by generation: the mean over the seeds, and bands from the "
         f"lowest to the highest. Dots: {config.evaluated} episodes at the mean weights at the end, for each seed.",
         returns_figure(curves, config.bar),
     )
+
+
+def _finished(run: Run, method: str, seed: int) -> Returns:
+    """Return a finished policy: from its piece or, in a folder without it, from the metrics and the result."""
+    name = f"{method}.{seed}"
+    if run.has_piece(name):
+        return Returns(**run.read_piece(name))
+    lines = run.metrics_of(name)
+    ends = str(run.measured()[at_the_end(method)]).split(", ")
+    iterations, mean = ([line[column] for line in lines] for column in ("step", "mean"))
+    return Returns(method, seed, iterations, mean, [float(ends[seed])], math.nan)
 
 
 def _policy(config: RlConfig, seed: int, run: Run) -> nn.Sequential:
@@ -91,7 +116,7 @@ def _strategy(config: RlConfig, policy: nn.Module, method: str, seed: int, **how
         group=config.group,
         std=config.std,
         antithetic=True,
-        scheme=SCHEMES[method],
+        scheme=SCHEMES.get(method, method),
         seed=seed,
         **how,
     )
@@ -112,7 +137,8 @@ def _train(config: RlConfig, method: str, seed: int, run: Run) -> dict[str, Any]
         )
         for _ in run.progress.track(range(config.generations), f"{method}, seed {seed}"):
             generation = strategy.step()
-            run.log(generation.generation + 1, mean=generation.fitness_mean, best=generation.fitness_max)
+            fitness = {"mean": generation.fitness_mean, "best": generation.fitness_max}
+            run.log(generation.generation + 1, **fitness, **fleet_metrics(strategy.fleet, generation))
         final = episodes.returns(strategy.model, config.evaluated, run.seed_of(f"evaluation.{seed}")).tolist()
     history = strategy.history
     curve = Returns(
@@ -148,6 +174,6 @@ def _setting(config: RlConfig) -> str:
         f"{config.population} members in groups of {config.group}, pairs and their mirror images, noise of "
         f"{config.std:g}; a member's fitness is the return of one episode; centred ranks, Adam at "
         f"{config.learning_rate:g}, {config.generations} generations, {config.seeds} seeds, each with the same policy "
-        f"to begin with by both methods. At the end {config.evaluated} episodes at the mean weights. Estimates: raw "
+        f"to begin with by every method. At the end {config.evaluated} episodes at the mean weights. Estimates: raw "
         f"returns of {config.drawn_steps} steps, at the policy of the first seed."
     )

@@ -113,6 +113,20 @@ def numbers(times: Mapping[str, Times], prices: tuple[float, float]) -> tuple[di
     return measured, paper
 
 
+def times_of(measured: Mapping[str, Number | None], name: str) -> Times:
+    """Return the median times of one size from the numbers of a finished run."""
+
+    def number(quantity: str) -> float:
+        value = measured[f"{name}: {quantity}"]
+        assert isinstance(value, int | float), quantity
+        return float(value)
+
+    flip = number("FlipES, seconds")
+    core = CORES * number(f"{CORES} cores, seconds")
+    backprop = flip / number("FlipES / backprop: time of an update")
+    return Times([flip], [number("IdealES on the same device, seconds")], [backprop], [core])
+
+
 def _ratio(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
     return geometric([above_time / below_time for above_time, below_time in zip(above, below, strict=True)])
 

@@ -41,4 +41,7 @@ ES_SCALING = Experiment(
     },
     work=work,
     draw=draw,
+    describe=lambda config: (
+        f"Appendix: time of an update of {config.samples:,} samples against the size of the network"
+    ),
 )

@@ -19,10 +19,10 @@ from flipout.errors import InvalidArgument
 from flipout.es import Local, RayFleet
 
 from ...running.experiment import Config, check_least
-from ...running.progress import Progress
+from ...running.progress import RunProgress
 from ...running.runs import Run
 from ...training.supervised import Prepared, isolated_randomness, set_precision
-from ..training import EsTraining, Task, Trainer
+from ..training import EsTrainer, EsTraining, Task
 from .claims import SAMPLES
 
 PIXELS, CLASSES = 28, 10
@@ -82,7 +82,7 @@ def on_device(config: ScalingConfig, training: EsTraining, run: Run) -> dict[str
             taken[form] = [_timed(strategy.step) * SAMPLES / samples for _ in range(config.rounds)]
             run.log(0, **{form: statistics.median(taken[form])})
             del strategy
-        trainer = Trainer(_task(training, run), "backprop", 0, 0)
+        trainer = EsTrainer(_task(training, run), "backprop", 0, 0)
         trainer.train(5)
         taken["backprop"] = []
         for _ in range(config.rounds):
@@ -124,7 +124,7 @@ def _cores_here() -> int:
 def share(training: EsTraining, samples: int, rounds: int, seed: int) -> tuple[list[float], list[float]]:
     """Measure in a separate process: return the seconds of each round, and the fitness of the members."""
     torch.set_num_threads(1)
-    run = Run(Path(), seed, torch.device("cpu"), Progress())
+    run = Run(Path(), seed, torch.device("cpu"), RunProgress())
     strategy = _strategy(replace(training, members=1), "IdealES", samples, run, group=samples)
     fitness = Local(1).evaluate(strategy).tolist()
     strategy.step()

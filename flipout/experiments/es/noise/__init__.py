@@ -1,0 +1,1 @@
+"""Which noise estimates best: the error of an update under every scheme."""

@@ -1,0 +1,1 @@
+"""The live view: curves of a run while it goes on."""

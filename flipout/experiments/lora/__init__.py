@@ -1,0 +1,1 @@
+"""Bayesian LoRA: what a posterior on an adapter gives, and what signs per token lose."""

@@ -1,0 +1,1 @@
+"""Human ratings of sentiment, by an encoder with an adapter: trained on tweets, tested on reviews and editorials."""

@@ -1,0 +1,1 @@
+"""Corrupted pictures: how accuracy and calibration fall, and what rejecting doubtful pictures saves."""

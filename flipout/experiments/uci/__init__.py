@@ -1,0 +1,1 @@
+"""Nine small regressions of the UCI repository, by seven methods."""
