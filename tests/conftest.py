@@ -4,6 +4,8 @@ import hypothesis
 import pytest
 import torch
 
+from tests.captured import FakeCuda
+
 torch.backends.cudnn.allow_tf32 = False  # single precision is compared as that, on a device too
 hypothesis.settings.register_profile("flipout", deadline=None, derandomize=True, max_examples=25, print_blob=True)
 hypothesis.settings.load_profile("flipout")
@@ -12,3 +14,8 @@ hypothesis.settings.load_profile("flipout")
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return FakeCuda(monkeypatch)

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 import flipout
 
+GAUSSIAN = flipout.Gaussian(0.3)
+
 
 def mlp(width: int = 6) -> Any:
     return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 3))

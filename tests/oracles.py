@@ -28,6 +28,7 @@ NOISES = tuple((noise, scheme) for scheme in (*SIGNLESS, *FLIPPED) for noise in 
     (flipout.DropConnect(0.3), scheme) for scheme in SIGNLESS
 )
 NOISES += tuple((flipout.Gaussian(0.3), flipout.LowRank(rank)) for rank in (1, 2))
+NOISES += ((flipout.Rademacher(0.2), flipout.RankOne()), (flipout.Gaussian(0.3), flipout.RankOne()))
 STRIDE = 8  # each example of a strategy checks every 8th pair of NOISES
 
 

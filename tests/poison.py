@@ -26,6 +26,8 @@ def poisoned(place: Callable[[Tensor], Tensor] | None = None) -> Iterator[None]:
 
         return poisoned
 
+    with torch.device("meta"):  # torch lists what makes tensors once, at its first use: not with the functions below
+        torch.empty(0)
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch, "empty_strided"), (Tensor, "new_empty")):
             patch.setattr(owner, name, full(getattr(owner, name)))

@@ -2,7 +2,10 @@
 
 import ast
 import inspect
+import json
 import re
+import subprocess
+import sys
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +28,9 @@ PACKAGES = [
     "flipout.es.rl",
     "flipout.nn",
     "flipout.ops",
+    "flipout.peft",
     "flipout.regularizers",
+    "flipout.testing",
     "flipout.variance",
 ]
 
@@ -76,7 +81,7 @@ def test_its_public_methods_say_what_they_do(name: str) -> None:
 
 
 # Their docstrings say what their fields are.
-SETTINGS = (flipout.Distribution, flipout.Scheme, flipout.bayes.Prior, flipout.es.Population)
+SETTINGS = (flipout.Distribution, flipout.Scheme, flipout.bayes.Prior, flipout.es.Population, flipout.testing.Claim)
 
 
 @pytest.mark.parametrize("name", [name for name, member in PUBLIC.items() if inspect.isclass(member)])
@@ -116,6 +121,40 @@ def test_tensors_have_shapes(name: str) -> None:
     assert re.search(r"\([^)]*(,|…)[^)]*\)|shape|\(\)", said), f"{name}: {said}"
 
 
+# Methods of torch and of transformers, whose arguments are explained there.
+OTHERS = {"register_parameter", "train", "compute_loss", "get_decay_parameter_names", "log"}
+
+
+def unexplained(function: Any, docstrings: list[str]) -> list[str]:
+    """Return the arguments that no `Args:` section explains."""
+    text = "\n".join(docstrings)
+    names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+    return [name for name in names if not re.search(rf"^    \*{{0,2}}{name}: |`{name}`", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", [name for name, member in PUBLIC.items() if inspect.isclass(member)])
+def test_methods_explain_their_arguments(name: str) -> None:
+    """A method may leave it to the class that it overrides."""
+    for method, function in methods(PUBLIC[name]).items():
+        if method not in OTHERS:
+            overridden = [vars(parent).get(method) for parent in PUBLIC[name].__mro__]
+            assert not unexplained(function, [inspect.getdoc(parent) or "" for parent in overridden if parent]), method
+
+
+@pytest.mark.parametrize("name", [name for name, member in PUBLIC.items() if inspect.isfunction(member)])
+def test_functions_have_all_sections(name: str) -> None:
+    function, text = PUBLIC[name], inspect.getdoc(PUBLIC[name]) or ""
+    summary, _, rest = text.partition("\n")
+    assert summary.endswith("."), f"{name}: the summary is one line"
+    assert not rest or rest.startswith("\n"), f"{name}: the summary is one line"
+    assert not unexplained(function, [text])
+    assert "\nExample:\n" in text
+    returned = inspect.signature(function).return_annotation
+    is_context = hasattr(function, "__wrapped__") and "Iterator[None]" in str(returned)
+    assert returned in (None, "None") or is_context or "\nReturns:\n" in text
+    assert not re.search(r"^    (    )*raise \w", inspect.getsource(function), re.MULTILINE) or "\nRaises:\n" in text
+
+
 def documented(module: str, name: str) -> bool:
     """Whether a string stands after the assignment of that name, somewhere in its package."""
     source = Path(str(inspect.getsourcefile(import_module(module))))
@@ -125,3 +164,29 @@ def documented(module: str, name: str) -> bool:
             if [name] == [target.id for target in targets if isinstance(target, ast.Name)]:
                 return isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
     return False
+
+
+MISSPELT = """
+import torch
+import flipout
+layer = torch.nn.Linear(2, 2)
+flipout.perturb(layer, flipout.Gaussian(0.1), scheme="flipot")
+flipout.nn.Linear(2, 2, distribution=flipout.Gaussian(0.1), scheme="flipot")
+flipout.using(layer, scheme="flipot")
+flipout.bayes.predict(layer, torch.ones(3, 2), likelihood="gausian")
+flipout.es.EvolutionStrategy(layer, lambda p: torch.zeros(2), population=2, std=0.1, scheme="flipot")
+flipout.es.EvolutionStrategy(layer, lambda p: torch.zeros(2), population=2, std=0.1, shaping="centred")
+flipout.perturb(layer, flipout.Gaussian(0.1), scheme="flipout")
+"""
+
+
+def test_a_type_checker_finds_a_misspelt_name(tmp_path: Path) -> None:
+    """Each line but the last is an error, as it is in an editor."""
+    path = tmp_path / "misspelt.py"
+    path.write_text(MISSPELT)
+    checker = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, str(path)]
+    run = subprocess.run(checker, capture_output=True, text=True, cwd=ROOT)
+    found = json.loads(run.stdout)["generalDiagnostics"]
+    errors = {d["range"]["start"]["line"]: d["message"] for d in found if d["severity"] == "error"}
+    assert sorted(errors) == [4, 5, 6, 7, 8, 9], found
+    assert all("Literal['" in message for message in errors.values())

@@ -30,7 +30,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
         "_INTERPRETED": True,
     }.items():
         monkeypatch.setattr(backend, name, value)
-    backend.register("product", kernel, lambda tensor, dtype=torch.float32: dtype == torch.float32)
+    backend.register_kernel("product", kernel, lambda tensor, dtype=torch.float32: dtype == torch.float32)
 
 
 def test_auto_uses_a_kernel_that_fits() -> None:
@@ -53,14 +53,16 @@ def test_auto_uses_no_kernel_on_a_cpu_or_in_a_compiled_graph(monkeypatch: pytest
 
 
 def test_eager_uses_no_kernel() -> None:
-    with backend.using("eager"):
+    with backend.choosing("eager"):
         assert backend.chosen("product", HERE) is None
 
 
 def test_a_request_for_triton_fails_without_a_kernel() -> None:
-    with backend.using("triton"):
+    with backend.choosing("triton"):
         assert backend.chosen("product", HERE) is kernel
-        with pytest.raises(BackendUnavailable, match=r"'product' with a tensor on cpu, torch.float64.*using\('auto'\)"):
+        with pytest.raises(
+            BackendUnavailable, match=r"'product' with a tensor on cpu, torch.float64.*choosing\('auto'\)"
+        ):
             backend.chosen("product", HERE, torch.float64)
         with pytest.raises(BackendUnavailable, match="'sum'"):
             backend.chosen("sum", HERE)
@@ -69,22 +71,22 @@ def test_a_request_for_triton_fails_without_a_kernel() -> None:
 def test_the_error_says_why_kernels_are_missing() -> None:
     backend.offer("no_such_module")
     assert backend.chosen("sum", HERE) is None
-    with backend.using("triton"), pytest.raises(BackendUnavailable, match="No module named 'no_such_module'"):
+    with backend.choosing("triton"), pytest.raises(BackendUnavailable, match="No module named 'no_such_module'"):
         backend.chosen("sum", HERE)
 
 
 def test_contexts_nest_and_are_left_on_an_error() -> None:
-    with backend.using("eager"):
-        with backend.using("auto"):
+    with backend.choosing("eager"):
+        with backend.choosing("auto"):
             assert backend.chosen("product", HERE) is kernel
         assert backend.chosen("product", HERE) is None
-    with pytest.raises(ZeroDivisionError), backend.using("eager"):
+    with pytest.raises(ZeroDivisionError), backend.choosing("eager"):
         raise ZeroDivisionError
     assert backend.chosen("product", HERE) is kernel
 
 
 def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match=r"'cuda'.*'auto', 'eager', 'triton'"), backend.using("cuda"):  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidArgument, match=r"'cuda'.*'auto', 'eager', 'triton'"), backend.choosing("cuda"):  # pyright: ignore[reportArgumentType]
         pass
 
 
@@ -96,6 +98,14 @@ def output():
     with flipout.hold(model, seed=3):
         return model(x)
 """
+
+
+def test_names_of_version_0_3_still_work() -> None:
+    assert not {"using", "register"} & vars(backend).keys()  # so that completion shows the new ones alone
+    assert getattr(backend, "using") is backend.choosing  # noqa: B009
+    assert getattr(backend, "register") is backend.register_kernel  # noqa: B009
+    with pytest.raises(AttributeError, match="has no attribute 'use'"):
+        getattr(backend, "use")  # noqa: B009
 
 
 def run(code: str, **environment: str) -> None:
@@ -117,7 +127,7 @@ def test_everything_falls_back_without_triton() -> None:
 sys.modules["triton"] = None
 output()
 try:
-    with flipout.backend.using("triton"):
+    with flipout.backend.choosing("triton"):
         output()
 except flipout.errors.BackendUnavailable as error:
     assert "triton" in str(error), error
@@ -132,7 +142,7 @@ def test_the_interpreter_is_used_where_the_environment_asks_for_it() -> None:
     code = """
 interpreted = output()
 assert "flipout.ops.triton" in sys.modules
-with flipout.backend.using("eager"):
+with flipout.backend.choosing("eager"):
     torch.testing.assert_close(interpreted, output())
 """
     run(code, TRITON_INTERPRET="1")

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from tests.networks import encoder, mlp, same_state, state
+from tests.networks import GAUSSIAN, encoder, mlp, same_state, state
 
-GAUSSIAN = flipout.Gaussian(0.3)
 SCHEMES = ["shared", "flipout", flipout.Flipout(group=2), "independent", flipout.LocalReparam(per_position=True)]
+
+
 LAYERS: dict[str, tuple] = {
     "linear": (lambda: nn.Linear(4, 3), (0, 4)),
     "tokens": (lambda: nn.Linear(4, 3), (0, 5, 4)),
@@ -233,58 +234,6 @@ def test_a_scheme_without_a_distribution():
     layer = flipout.nn.Linear(4, 3, distribution=flipout.Gaussian(0.1))
     with pytest.raises(errors.InvalidArgument, match="scheme='shared' given without a distribution"):
         flipout.perturb(nn.Sequential(layer), scheme="shared")
-
-
-def test_a_registered_layer_that_perturbs_nothing():
-    class Plain(nn.Linear):
-        pass
-
-    class Forgetful(flipout.nn.Perturbed, Plain, default=("weight",)):
-        pass
-
-    with pytest.raises(errors.InvalidArgument, match="no forward of its own"):
-        flipout.register(Plain, Forgetful)
-
-
-def test_a_registered_layer_that_names_no_parameter():
-    class Plain(nn.Linear):
-        pass
-
-    class Nameless(flipout.nn.Perturbed, Plain):
-        default = ("weight",)  # an attribute is not a class argument
-
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            return input
-
-    with pytest.raises(errors.InvalidArgument, match=r'names no Parameter.*default=\("weight",\)'):
-        flipout.register(Plain, Nameless)
-
-
-NOT_MODULES: dict[str, tuple[Any, str]] = {
-    "list": ([nn.Linear(4, 3)], r"a list given; expected an nn\.Module.*nn\.Sequential\(\*layers\)"),
-    "parameters": (nn.Linear(4, 3).parameters(), r"a generator given; .*the model itself, not its .*parameters\(\)"),
-    "class": (nn.Linear, "the class Linear given; expected an nn"),
-}
-TAKERS: dict[str, Any] = {
-    "perturb": lambda model: flipout.perturb(model, GAUSSIAN),
-    "perturb, by hand": flipout.perturb,
-    "hold": lambda model: flipout.hold(model).__enter__(),
-    "sampling": lambda model: flipout.sampling(model).__enter__(),
-    "using": lambda model: flipout.using(model, scheme="shared").__enter__(),
-    "freeze": flipout.freeze,
-    "summary": flipout.summary,
-    "kl": flipout.bayes.kl,
-    "ELBO": lambda model: flipout.bayes.ELBO(model, "categorical", num_data=5),
-    "predict": lambda model: flipout.bayes.predict(model, torch.randn(2, 4)),
-}
-
-
-@pytest.mark.parametrize("taker", TAKERS)
-@pytest.mark.parametrize("kind", NOT_MODULES)
-def test_anything_but_a_module_is_refused(taker, kind):
-    model, message = NOT_MODULES[kind]
-    with pytest.raises(errors.InvalidArgument, match=message):
-        TAKERS[taker](model)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import flipout
 
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own attention under vmap
 SCHEMES = ["shared", "flipout", flipout.Flipout(group=2), flipout.Flipout(reuse_signs=True), "independent", "low_rank"]
+SCHEMES += ["rank_one"]
 FP8 = flipout.Flipout(perturbation_dtype=torch.float8_e4m3fn)
 LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "linear": (lambda: nn.Linear(3, 2), lambda: torch.randn(4, 3)),
@@ -30,7 +31,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 
 
 def noise_of(scheme: Any) -> flipout.Distribution:
-    return flipout.Gaussian(0.3) if scheme == "low_rank" else flipout.MeanField(std=0.3)
+    return flipout.Gaussian(0.3) if scheme in ("low_rank", "rank_one") else flipout.MeanField(std=0.3)
 
 
 def build(layer: str, scheme: Any, dtype: torch.dtype = torch.float64) -> tuple[Any, Tensor]:

@@ -5,6 +5,9 @@ Both are counted by cProfile, which no noise of the machine disturbs.
 
 import cProfile
 import pstats
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,20 +20,36 @@ from benchmarks.small import mlp, python_calls, training
 PACKAGE = Path(flipout.__file__).parent
 
 
-def files(run: Callable[[], object]) -> set[str]:
-    """The files of this package whose functions a run calls."""
+def functions(run: Callable[[], object]) -> set[tuple[str, str]]:
+    """The functions of this package that a run calls, with their files."""
     profile = cProfile.Profile()
     profile.enable()
     run()
     profile.disable()
-    called = {Path(path) for path, _, _ in pstats.Stats(profile).stats}  # pyright: ignore[reportAttributeAccessIssue]
-    return {str(path.relative_to(PACKAGE)) for path in called if path.is_relative_to(PACKAGE)}
+    called = pstats.Stats(profile).stats  # pyright: ignore[reportAttributeAccessIssue]
+    return {
+        (Path(path).relative_to(PACKAGE).as_posix(), name)
+        for path, _, name in called
+        if Path(path).is_relative_to(PACKAGE)
+    }
+
+
+def files(run: Callable[[], object]) -> set[str]:
+    """The files of this package whose functions a run calls."""
+    return {path for path, _ in functions(run)}
+
+
+def step_calls() -> int:
+    model = flipout.perturb(mlp(), flipout.MeanField())
+    return int(python_calls(training(model, torch.randn(32, 13))))
 
 
 def test_a_training_step_of_three_layers_makes_few_calls() -> None:
-    """The plain network makes 78."""
-    model = flipout.perturb(mlp(), flipout.MeanField())
-    assert python_calls(training(model, torch.randn(32, 13))) <= 250
+    """The plain network makes 78. Where transformers' `generate` is loaded, a step looks if it runs: two calls more."""
+    code = "from tests.test_calls import step_calls; print(step_calls())"
+    fresh = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    assert int(fresh.stdout) <= 250
+    assert step_calls() <= 252
 
 
 @pytest.mark.filterwarnings("ignore::flipout.errors.NeverRead")  # the last layer is left out
@@ -49,3 +68,19 @@ def test_one_call_of_a_layer_passes_few_files() -> None:
         model(x)
     assert {"nn/linear.py", "nn/remembered_call.py", "ops/linear.py"} <= met[-1]
     assert len(met[-1]) <= 9, met[-1]
+
+
+@pytest.mark.filterwarnings("ignore::flipout.errors.NeverRead")
+def test_the_page_about_the_inside_draws_what_is_called() -> None:
+    """All but what needs a GPU: a first call, a usual one, and one with a large input."""
+    page = (PACKAGE.parent / "docs" / "inside.md").read_text(encoding="utf-8")
+    drawing = page.partition("```text")[2].partition("```")[0]
+    drawn = set(re.findall(r"((?:nn|draws|schemes|ops)/\w+\.py)\s+(?:[A-Z]\w+\.)?([a-z_]\w*)", drawing))
+    model = flipout.perturb(mlp(), flipout.MeanField())
+    small, large = training(model, torch.randn(32, 13)), training(model, torch.randn(4096, 13))
+    called = functions(small) | functions(small) | functions(large)
+    assert len(drawn) > 12
+    assert drawn - called == {("nn/remembered_fused.py", "_product")}
+    named = set(re.findall(r"`((?:nn|draws|schemes|ops|distributions)/[\w/]+\.py)`", page))
+    assert named
+    assert not [path for path in named if not (PACKAGE / path).is_file()]

@@ -2,17 +2,13 @@
 
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 import flipout
-from flipout import _capture, _cuda_graphs
 from flipout.errors import InvalidArgument
+from tests.captured import FakeCuda, Stream
 
 
 def test_without_a_device_the_function_is_called() -> None:
@@ -50,72 +46,9 @@ def test_inputs_may_be_nested_or_missing() -> None:
     assert torch.equal(captured(x, (2 * x, 3 * x)), 7 * x)
 
 
-class Stream:
-    def wait_stream(self, other: "Stream") -> None:
-        pass
-
-
-class FakeCuda:
-    """The part of torch.cuda that a capture uses. The next captures raise `errors`; `done` records what happened."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.default = self.current = Stream()
-        self.errors: list[Exception | None] = []
-        self.done: list[str] = []
-        self.capturing = False
-        capture_stream = Stream()
-
-        @contextmanager
-        def stream(entered: Stream) -> Iterator[None]:
-            before, self.current = self.current, entered
-            try:
-                yield
-            finally:
-                self.current = before
-
-        @contextmanager
-        def graph(graph: Any, stream: Stream | None = None) -> Iterator[None]:
-            """Act as torch.cuda.graph: if a capture fails, its end fails too and the stream is not restored."""
-            before, self.current, self.capturing = self.current, stream or capture_stream, True
-            self.done.append("capture")
-            try:
-                yield
-            except Exception:
-                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")  # noqa: B904
-            finally:
-                self.capturing = False
-            self.current = before
-
-        replayed = SimpleNamespace(replay=lambda: self.done.append("replay"), reset=lambda: None)
-        for name, fake in {
-            "is_available": lambda: True,
-            "current_stream": lambda: self.current,
-            "default_stream": lambda: self.default,
-            "Stream": Stream,
-            "stream": stream,
-            "CUDAGraph": lambda: replayed,
-            "graph": graph,
-            "synchronize": lambda: None,
-            "empty_cache": lambda: None,
-        }.items():
-            patch.setattr(torch.cuda, name, fake)
-        patch.setattr(_capture, "prepare_autograd", lambda device: self.done.append("prepare"))
-        patch.setattr(_capture, "finish_failed_capture", lambda: None)
-
-    def step(self, *inputs: Any) -> None:
-        self.done.append("step")
-        if self.capturing and self.errors:
-            error = self.errors.pop(0)
-            if error is not None:
-                raise error
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    return FakeCuda(monkeypatch)
-
-
 FIRST = ["prepare", "step"] * 2  # calls before a capture
+
+
 NO_CONTEXT = RuntimeError("cuBLAS: there was no current CUDA context\nin autograd's thread")
 
 
@@ -173,18 +106,6 @@ def test_a_failed_capture_leaves_the_current_stream_as_it_was(cuda: FakeCuda, el
     assert cuda.current is before
 
 
-def test_the_cause_is_the_first_error_of_the_capture(cuda: FakeCuda) -> None:
-    cuda.errors = [ValueError("")]
-    captured = flipout.capture(cuda.step)
-    captured()
-    captured()
-    try:
-        raise KeyError("handled while the step is called")
-    except KeyError:
-        with pytest.warns(UserWarning, match="ValueError$"):
-            captured()
-
-
 def test_calls_of_another_kind_or_thread_prepare_nothing(cuda: FakeCuda) -> None:
     captured = flipout.capture(cuda.step)
     captured(None)
@@ -196,14 +117,3 @@ def test_calls_of_another_kind_or_thread_prepare_nothing(cuda: FakeCuda) -> None
     assert "capture" not in cuda.done
     captured(None)
     assert cuda.done[-3:] == ["capture", "step", "replay"]
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
-def test_preparing_autograd_has_no_side_effects(mode: Any) -> None:
-    before = torch.get_rng_state()
-    with mode(), torch.autocast("cpu", torch.bfloat16):
-        seen: list[str] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(str(x.dtype)) or x, lambda x: x):
-            _cuda_graphs.prepare_autograd(torch.device("cpu"))
-    assert set(seen) == {"torch.float32"}  # a backward pass ran, through a product in single precision
-    assert torch.equal(torch.get_rng_state(), before)

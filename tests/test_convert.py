@@ -9,9 +9,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from tests.networks import Shared, Siamese, TiedLM, convnet, encoder, mlp, same_state, state
-
-GAUSSIAN = flipout.Gaussian(0.3)
+from tests.networks import GAUSSIAN, Shared, Siamese, TiedLM, convnet, encoder, mlp, same_state, state
 
 
 @pytest.mark.parametrize("distribution", [GAUSSIAN, flipout.MeanField()])
@@ -173,10 +171,10 @@ def test_two_models_that_share_a_layer_are_both_roots():
     for model in (actor, critic):
         model.head.load_state_dict({"weight": torch.eye(4)[:2], "bias": torch.zeros(2)})
         with flipout.using(model.head, scheme="shared"), flipout.hold(model.head, seed=0):
-            once, twice = model(x)
+            hidden, y = model(x)
             kernel = flipout.example_weights(model.head)["weight"][0]
             bias = flipout.example_weights(model.head)["bias"][0]
-        torch.testing.assert_close(twice, once @ kernel.T + bias)  # both calls of the trunk saw one draw
+        torch.testing.assert_close(y, hidden @ kernel.T + bias)  # both calls of the trunk saw one draw
         with flipout.hold(model, seed=1), flipout.hold(model, seed=1):
             assert torch.equal(model(x)[0], model(x)[0])
 

@@ -2,19 +2,22 @@
 
 import copy
 from importlib import import_module
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import flipout
-from flipout.backend import Backend, chosen, using
+from flipout.backend import Backend, choosing, chosen
+from flipout.bayes import _fold
 from flipout.draws.noise import NOISE, Stream, stream_starts
-from flipout.draws.signs import sign_words, signs
+from flipout.draws.signs import sign_batches, sign_words
 from flipout.nn.held_weights import weighted_sums
 from flipout.schemes import SchemeName
 
 KEY = 12345678901
+DEVICE = "cuda"
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
@@ -90,6 +93,106 @@ def test_same_elbo_and_predictions_as_on_the_cpu(prior: flipout.bayes.Prior) -> 
         torch.testing.assert_close(mine, theirs.cpu(), rtol=1e-8, atol=1e-10)
 
 
+POSTERIORS = {
+    "diagonal": lambda model: flipout.perturb(model, flipout.MeanField(std=0.1, prior=flipout.bayes.Normal())),
+    "diagonal and directions": lambda model: flipout.perturb(
+        model, flipout.LowRankNormal(rank=2, std=0.1, prior=flipout.bayes.Normal())
+    ),
+    "scales": lambda model: flipout.bayes.rank_one(model, std=0.1),
+}
+
+
+def classifier() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(8 * 25, 4)).double()
+
+
+@pytest.mark.parametrize("scheme", ["flipout", "shared"])
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_structured_posteriors_learn_as_on_the_cpu(name: str, scheme: SchemeName) -> None:
+    here = POSTERIORS[name](classifier())
+    there = copy.deepcopy(here).to(DEVICE)
+    x, y = torch.randn(7, 3, 5, 5, dtype=torch.float64), torch.arange(7) % 4
+    results = []
+    for model in (here, there):
+        device = next(model.parameters()).device
+        elbo = flipout.bayes.ELBO(model, "categorical", num_data=70)
+        with flipout.hold(model, seed=11), flipout.using(model, scheme=scheme):
+            terms = elbo(x.to(device), y.to(device))
+        terms.loss.backward()
+        results.append([terms.loss, terms.kl, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert_same(*results)
+
+
+@pytest.mark.parametrize("joint", [False, True], ids=["apart", "joint"])
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_mirrored_predictions_as_on_the_cpu(name: str, joint: bool) -> None:
+    here = POSTERIORS[name](classifier())
+    there = copy.deepcopy(here).to(DEVICE)
+    x = torch.randn(7, 3, 5, 5, dtype=torch.float64)
+    results = []
+    for model, inputs in ((here, x), (there, x.to(DEVICE))):
+        found = flipout.bayes.predict(
+            model, inputs, 20, likelihood="categorical", seed=3, chunk=30, antithetic=True, joint=joint, keep=True
+        )
+        results.append([found.mean, found.standard_error, found.total, found.epistemic, found.samples])
+        results[-1].append(found.log_prob(torch.arange(7) % 4))  # targets stay on the CPU
+        scores = flipout.bayes.evaluate(found, torch.arange(7) % 4)
+        assert isinstance(scores, flipout.bayes.Scores)
+        results[-1].append(torch.tensor(scores.nll))
+    assert_same(*results)
+
+
+def test_a_prediction_on_the_cpu_takes_targets_of_the_device() -> None:
+    prediction = flipout.bayes.Prediction.from_outputs(torch.randn(2, 6, 3), "categorical")
+    y = torch.tensor([0, 1, 2, 0, 1, -100])
+    assert repr(flipout.bayes.evaluate(prediction, y.to(DEVICE))) == repr(flipout.bayes.evaluate(prediction, y))
+
+
+@pytest.mark.parametrize("name", ["diagonal", "diagonal and directions"])
+@pytest.mark.parametrize("is_rounded", [False, True], ids=["fp64", "bf16"])
+def test_formed_weights_of_a_joint_sample_are_those_of_the_draw(name: str, is_rounded: bool, monkeypatch) -> None:
+    model = POSTERIORS[name](classifier().to(memory_format=torch.channels_last)).to(DEVICE)  # pyright: ignore[reportCallIssue]
+    x = torch.randn(40, 3, 5, 5, dtype=torch.float64, device=DEVICE).to(memory_format=torch.channels_last)
+
+    def samples() -> torch.Tensor | None:
+        with torch.autocast(torch.device(DEVICE).type, torch.bfloat16, enabled=is_rounded):
+            return flipout.bayes.predict(model, x, 12, seed=3, joint=True, keep=True).samples
+
+    if is_rounded:
+        model, x = model.float(), x.float()
+    expected = samples()
+    monkeypatch.setattr(_fold.Fold, "_forms", lambda *_: True)
+    found = samples()
+    assert found is not None
+    tolerance = 0.05 if is_rounded else 1e-8
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("scheme", ["flipout", "shared", "independent"])
+def test_bayesian_adapters_as_on_the_cpu(scheme: SchemeName) -> None:
+    pytest.importorskip("peft", reason="needs peft")
+    pytest.importorskip("transformers", reason="needs transformers")
+    from tests.peft.models import bayesian, tokens
+
+    here: nn.Module = bayesian()
+    there = copy.deepcopy(here).to(DEVICE)
+    results = []
+    for model in (here, there):
+        inputs = {name: value.to(next(model.parameters()).device) for name, value in tokens().items()}
+        with flipout.hold(model, seed=5), flipout.using(model, scheme=scheme):
+            logits = model(**inputs).logits
+        (logits.square().sum() + flipout.bayes.kl(model)).backward()
+        results.append([logits, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert len(results[0]) > 2
+    for mine, theirs in zip(*results, strict=True):  # transformers computes norms and rotations in single precision
+        torch.testing.assert_close(mine, theirs.cpu(), rtol=1e-3, atol=1e-6)
+
+
+def assert_same(here: list[Any], there: list[Any]) -> None:
+    for mine, theirs in zip(here, there, strict=True):
+        torch.testing.assert_close(mine, theirs.cpu(), rtol=1e-8, atol=1e-10)
+
+
 def test_signs_are_the_same_bits() -> None:
     seed = torch.tensor(-(2**60) + 17)
     (mine,) = sign_words(seed, KEY, [(1, 1000)], 5, 300)
@@ -123,14 +226,14 @@ def test_kernels_are_the_automatic_choice() -> None:
     seed = torch.tensor(3, device="cuda")
     assert chosen("stream_starts", seed) is not None
     assert chosen("stream_starts", seed.cpu()) is None
-    with using("eager"):
+    with choosing("eager"):
         assert chosen("stream_starts", seed) is None
 
 
 @pytest.mark.parametrize("kind", ["normal", "uniform", "sign"])
 def test_noise_of_a_large_tensor_is_that_of_the_cpu(kind: str) -> None:
     start = stream_starts(torch.tensor(-(2**60)), KEY, NOISE, 0, 3)
-    with using("triton"):
+    with choosing("triton"):
         assert torch.equal(stream_starts(torch.tensor(-(2**60)).cuda(), KEY, NOISE, 0, 3).cpu(), start)
         numbers = getattr(Stream(start.cuda(), (1001, 1003), torch.float32), kind)()
     expected = getattr(Stream(start, (1001, 1003), torch.float32), kind)()
@@ -145,7 +248,7 @@ def test_tensors_of_more_elements_than_an_int32_counts(kind: str) -> None:
     start = stream_starts(torch.tensor(5), KEY, NOISE, 0, 1)
     half = -(-size // 2)
     element = torch.tensor([[0, 1, half - 1, half, half + 1, 2**31 - 1, 2**31, size - 2, size - 1]])
-    with using("triton"):
+    with choosing("triton"):
         numbers = getattr(Stream(start.cuda(), (size,), torch.bfloat16), kind)()
     alone = getattr(Stream(start.unsqueeze(1), (size,), torch.bfloat16, element), kind)()
     torch.testing.assert_close(numbers[0, element[0].cuda()].cpu(), alone[0], rtol=2.0**-7, atol=0.0)
@@ -156,9 +259,9 @@ def test_signs_of_more_elements_than_an_int32_counts() -> None:
     if torch.cuda.mem_get_info()[0] < 3 * count * features * 2:
         pytest.skip("not enough memory on this device")
     seed = torch.tensor(-1)
-    with using("triton"):
-        (drawn,) = next(signs(seed.cuda(), KEY, [(1, features)], 2**32 - count, count, torch.bfloat16))
-    (last,) = next(signs(seed, KEY, [(1, features)], 2**32 - 3, 3, torch.bfloat16))
+    with choosing("triton"):
+        (drawn,) = next(sign_batches(seed.cuda(), KEY, [(1, features)], 2**32 - count, count, torch.bfloat16))
+    (last,) = next(sign_batches(seed, KEY, [(1, features)], 2**32 - 3, 3, torch.bfloat16))
     assert torch.equal(drawn[-3:].cpu(), last)
 
 
@@ -170,7 +273,7 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         start = stream_starts(there, key, NOISE, first, size)
         for kind in ("normal", "uniform", "sign"):
             getattr(Stream(start, (size,), torch.float32), kind)(first % 7)
-        next(signs(there, key, [(0, size), (1, size)], first, size, torch.float32))
+        next(sign_batches(there, key, [(0, size), (1, size)], first, size, torch.float32))
 
     def compiled() -> int:
         launched = [
@@ -181,7 +284,7 @@ def test_kernels_are_compiled_once_for_all_seeds_parameters_and_sizes() -> None:
         ]
         return sum(len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in launched)
 
-    with using("triton"):
+    with choosing("triton"):
         for size in (1, 3, 64):  # one stream or several, sizes of any number or multiples of 64
             draw(0, 1, 0, size)
         before = compiled()
@@ -253,7 +356,7 @@ def test_sequences_at_the_papers_sizes_are_those_of_the_definition(count, steps,
     ways: list[tuple[Backend, torch.dtype]] = [("eager", torch.float64), ("eager", dtype), ("triton", dtype)]
     for backend, place in ways:
         model = copy.deepcopy(layer).to(place)
-        with flipout.hold(model, seed=3), using(backend):
+        with flipout.hold(model, seed=3), choosing(backend):
             y, (h, c) = model(x.to(place))
             loss = y.double().square().sum() + h.double().sum() + c.double().square().sum()
             results.append([y, h, c, *torch.autograd.grad(loss, list(model.parameters()))])

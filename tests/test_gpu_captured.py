@@ -11,7 +11,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 import flipout
-from flipout.backend import using
+from flipout.backend import choosing
 from tests.test_gpu import network
 
 pytestmark = [
@@ -84,7 +84,7 @@ def test_a_graph_reads_the_seed_at_every_replay() -> None:
     x, seed = torch.randn(7, 3, 5, 5, device="cuda", dtype=torch.float64), torch.tensor(1, device="cuda")
 
     def output() -> torch.Tensor:
-        with using("triton"), flipout.hold(model, seed=seed), torch.no_grad():
+        with choosing("triton"), flipout.hold(model, seed=seed), torch.no_grad():
             return model(x)
 
     side = torch.cuda.Stream()
@@ -98,7 +98,7 @@ def test_a_graph_reads_the_seed_at_every_replay() -> None:
     for value in (1, 2, -3):
         seed.fill_(value)
         graph.replay()
-        with using("eager"), flipout.hold(model, seed=value), torch.no_grad():
+        with choosing("eager"), flipout.hold(model, seed=value), torch.no_grad():
             torch.testing.assert_close(captured, model(x))
 
 

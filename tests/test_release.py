@@ -28,10 +28,10 @@ def test_the_version_is_semantic_and_cited() -> None:
 
 
 def test_only_pythons_that_were_tested_are_declared() -> None:
-    """3.11: these tests; 3.12: the same with torch 2.11 and 2.15, and most runs in results/. Another is added with its
-    first green run."""
+    """3.11: these tests; 3.12: the same with torch 2.11 and 2.15, and most runs in results/; 3.13: the core and the
+    experiments, with torch 2.13. Another is added with its first green run."""
     declared = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
-    assert declared == ["3.11", "3.12"]
+    assert declared == ["3.11", "3.12", "3.13"]
     assert PROJECT["requires-python"] == ">=3.11"
 
 
@@ -49,7 +49,8 @@ def test_nothing_is_unpickled() -> None:
 
 
 @pytest.mark.skipif(find_spec("build") is None, reason="needs pip install 'flipout[dev]'")
-def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["smoke", pytest.param("quick", marks=pytest.mark.slow)])
+def test_the_wheel_works_in_an_empty_environment(tmp_path: Path, preset: str) -> None:
     def run(*command: str | Path) -> str:
         ended = subprocess.run(
             [*map(str, command)],
@@ -70,6 +71,6 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     assert run(there / "python", "-c", "import flipout; print(flipout.__file__)").startswith(str(tmp_path))
     assert "missing" in run(there / "flipout", "doctor")
     run(*install, f"{wheel}[experiments]")
-    run(there / "flipout", "run", "variance-fc", "--preset", "quick")
-    run(there / "flipout", "report", "runs/variance-fc-quick")
+    run(there / "flipout", "run", "variance-fc", "--preset", preset)
+    run(there / "flipout", "report", f"runs/variance-fc-{preset}")
     assert (tmp_path / "report.html").stat().st_size > 10_000

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from flipout._student import f_quantile, f_tail, interval, t_quantile, t_tail
+from flipout._student import f_quantile, f_tail, interval, share_interval, t_quantile, t_tail
 
 FREEDOMS = [1, 1.5, 2, 4, 7.3, 49, 500, 1e5, math.inf]
 
@@ -46,3 +46,9 @@ def test_interval() -> None:
     mean, error, low, high = interval([1.0, 2.0, 4.0, 7.0])
     assert (low, high) == pytest.approx(stats.t.interval(0.9, 3, mean, error))
     assert interval([3.0]) == (3.0, math.inf, -math.inf, math.inf)
+
+
+@pytest.mark.parametrize(("successes", "count"), [(0, 1), (3, 7), (4_780, 4_800), (10, 10)])
+def test_the_interval_of_a_share_is_wilsons(successes: int, count: int) -> None:
+    expected = stats.binomtest(successes, count).proportion_ci(0.9, "wilson")
+    assert share_interval(successes / count, count) == pytest.approx((expected.low, expected.high), abs=1e-9)

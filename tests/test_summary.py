@@ -33,7 +33,7 @@ def test_learned_spreads_are_rows_without_noise():
     assert rows["0.weight"].noise.startswith("MeanField")
     assert rows["0.weight_rho"].noise == ""
     assert rows["0.weight_rho"].shape == (6, 4)
-    assert rows["0.weight_rho"].beside == "weight"
+    assert rows["0.weight_rho"].learned_for == "weight"
 
 
 def test_defaults_are_left_out_but_the_size_of_the_noise_is_said():
@@ -43,7 +43,7 @@ def test_defaults_are_left_out_but_the_size_of_the_noise_is_said():
     assert " of weight " in lines[3]
     assert lines[-1] == "2 of 4 Parameters are perturbed, with 2 beside them that are learned."
     wide = flipout.bayes.Normal(torch.zeros(4), 1.0)
-    assert "prior=Normal(mean=tensor(" in str(
+    assert "prior=Normal(mean=<" in str(
         flipout.summary(flipout.perturb(mlp(), flipout.MeanField(prior={"0.*": wide, "*": flipout.bayes.Normal()})))
     )
     plain = flipout.summary(flipout.perturb(mlp(), flipout.Gaussian(0.5)))
@@ -55,6 +55,24 @@ def test_defaults_are_left_out_but_the_size_of_the_noise_is_said():
         (flipout.MeanField(relative=0.1), "MeanField(relative=0.1)"),
     ]:
         assert flipout.summary(flipout.perturb(mlp(), distribution)).rows[0].noise == said
+
+
+def test_no_long_number_and_no_long_array_is_printed():
+    wide = flipout.bayes.Normal(torch.linspace(0, 1, 600), 1 / 3)
+    model = torch.nn.Sequential(torch.nn.Linear(600, 2))
+    (row, *_) = flipout.summary(flipout.perturb(model, flipout.MeanField(std=1 / 7, prior=wide))).rows
+    assert row.noise == "MeanField(std=0.1429, prior=Normal(mean=<600 tensor>, std=0.3333))"
+    said = str(flipout.summary(flipout.perturb(mlp(), flipout.Gaussian(2 / 3), scheme=flipout.Flipout(4))))
+    assert "Gaussian(std=0.6667)" in said
+
+
+def test_a_spread_that_was_learned_is_shown_as_it_is_now():
+    model = flipout.perturb(mlp(), flipout.MeanField(std=0.2))
+    with torch.no_grad():
+        model[2].weight_rho.fill_(-1.0)  # softplus gives 0.313
+    rows = {row.parameter: row.noise for row in flipout.summary(model).rows}
+    assert rows["0.weight"] == "MeanField(std=0.2)"
+    assert rows["2.weight"] == "MeanField(std=0.2) (now 0.313 on average)"
 
 
 class Foreign(nn.Module):

@@ -5,34 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import flipout
 from flipout import errors
-from flipout.ops.linear import Linear as LinearOp
-from tests.networks import TiedLM, encoder, mlp, same_state, state
-
-GAUSSIAN = flipout.Gaussian(0.3)
-
-
-def perturbed(model: nn.Module) -> list[str]:
-    return [row.parameter for row in flipout.summary(model).rows if row.noise]
-
-
-class Custom(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(3, 4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.gain.T
-
-
-class PerturbedCustom(flipout.nn.Perturbed, Custom, default=("gain",)):
-    def forward(self, x: Tensor) -> Tensor:
-        if not flipout.nn.is_noisy(self):
-            return Custom.forward(self, x)
-        return flipout.nn.perturbations(self, x, x.dtype).product(LinearOp(4, 3), x, "gain", None)
+from tests.known import Custom, PerturbedCustom, Unknown, perturbed
+from tests.networks import GAUSSIAN, TiedLM, encoder, mlp, same_state, state
 
 
 @pytest.mark.parametrize(
@@ -60,13 +38,6 @@ def test_default_leaves_embeddings_biases_and_norms_alone():
         "3.weight",
     ]
     assert len(perturbed(flipout.perturb(encoder(layers=1), GAUSSIAN, where="*"))) == 12
-
-
-class Unknown(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.known, self.bilinear, self.prelu = nn.Linear(4, 4), nn.Bilinear(2, 3, 4), nn.PReLU()
-        self.custom, self.single = Custom(), nn.Parameter(torch.ones(2))
 
 
 @pytest.mark.parametrize(
@@ -102,21 +73,6 @@ def test_parameters_of_any_module_can_be_named(where, expected):
     kinds = {"bilinear": nn.Bilinear, "prelu": nn.PReLU, "custom": Custom, "known": nn.Linear}
     assert all(isinstance(module, kinds[name]) for name, module in model.named_children())
     assert {type(module) for module in flipout.freeze(model).children()} == set(kinds.values())
-
-
-def test_unknown_layers_that_are_not_named_are_left_with_a_warning():
-    with pytest.warns(errors.LeftPlain) as caught:
-        model = flipout.perturb(Unknown(), GAUSSIAN)
-    assert perturbed(model) == ["known.weight"]
-    (said,) = [str(warning.message) for warning in caught]
-    assert "noise to 30.8% of the weights of Unknown" in said  # 16 of 16 + 24 + 12
-    assert "torch.nn.modules.linear.Bilinear: bilinear.weight\n" in said
-    assert "tests.test_where.Custom: custom.gain\n" in said
-    assert "where=['bilinear.weight', '*.gain']" in said
-
-
-def test_a_weight_that_where_leaves_out_is_no_warning():
-    assert perturbed(flipout.perturb(Unknown(), GAUSSIAN, where="known.*")) == ["known.weight", "known.bias"]
 
 
 def test_a_parameter_that_an_unknown_layer_uses_too_is_noisy_there():
@@ -212,15 +168,6 @@ def test_a_parametrised_embedding_is_refused_only_where_named():
     assert perturbed(flipout.perturb(model, GAUSSIAN)) == ["1.weight"]
 
 
-def test_an_attribute_that_a_perturbed_layer_needs_is_refused():
-    model: Any = nn.Sequential(nn.Linear(4, 4), Custom())
-    model[1].flipout = True
-    before = state(model)
-    with pytest.raises(errors.Unsupported, match=r"1: a tests\.test_where\.Custom has an attribute 'flipout'"):
-        flipout.perturb(model, GAUSSIAN, where="1.gain")
-    assert same_state(before, state(model))
-
-
 @pytest.mark.parametrize("where", [None, "0.weight"])
 def test_lazy_modules_are_refused(where):
     model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 3))
@@ -270,28 +217,6 @@ def test_register(monkeypatch):
         weights = flipout.example_weights(model[0])["gain"] if model(x) is not None else None
         torch.testing.assert_close(model(x), torch.einsum("noi,ni->no", weights, x))
     assert type(flipout.freeze(model)[0]) is Custom
-
-
-class Doubled(Custom):
-    def forward(self, x: Tensor) -> Tensor:
-        return 2 * super().forward(x)
-
-
-def test_a_class_that_derives_from_a_registered_one(monkeypatch):
-    from flipout import _where as where
-
-    class Read(PerturbedCustom):
-        def forward(self, x: Tensor) -> Tensor:
-            assert type(self.gain) is nn.Parameter  # its own code adds the noise
-            return super().forward(x)
-
-    monkeypatch.setattr(where, "_LAYERS", {**where._LAYERS, Custom: Read})
-    model = flipout.perturb(nn.Sequential(Doubled()), GAUSSIAN)
-    x = torch.randn(5, 4)
-    with flipout.hold(model):
-        actual = model(x)
-        weights = flipout.example_weights(model[0])["gain"]
-    torch.testing.assert_close(actual, 2 * torch.einsum("noi,ni->no", weights, x))
 
 
 def test_a_name_taken_by_someone_else(monkeypatch):

@@ -46,14 +46,15 @@ def work(rank: int) -> dict[str, Any]:
     with flipout.hold(model, seed=7, first=3 * rank):
         parallel(X[half], X[half, :3]).loss.backward()
     results["learned noise"] = gradients(elbo)
-    results["refused"] = refusal(model)
+    results["refused"] = refusal(model, "gaussian")
+    results["refused pairs"] = refusal(model, "categorical", antithetic=True)
     results["guard"] = guarded(rank)
     return results
 
 
-def refusal(model: Any) -> str:
+def refusal(model: Any, likelihood: Any, **how: Any) -> str:
     try:
-        ELBO(nn.parallel.DistributedDataParallel(model), "gaussian", num_data=60)
+        ELBO(nn.parallel.DistributedDataParallel(model), likelihood, num_data=60, **how)
     except Unsupported as error:
         return str(error)
     return ""
@@ -101,6 +102,7 @@ def test_learned_noise_is_synchronised_around_the_elbo(ranks: list[dict[str, Any
     for rank in ranks:
         torch.testing.assert_close(rank["learned noise"], gradients(elbo), rtol=1e-6, atol=1e-9)
         assert "DistributedDataParallel(ELBO(model, …))" in rank["refused"]
+        assert "antithetic=True): data parallelism expects one forward pass" in rank["refused pairs"]
 
 
 def test_all_ranks_skip_together(ranks: list[dict[str, Any]]) -> None:

@@ -236,6 +236,11 @@ def test_compiled_model(kind: str) -> None:
     first = elbo(X, Y)
     with torch.compiler.set_stance("fail_on_recompile"):
         assert not torch.equal(elbo(X, Y).log_likelihood, first.log_likelihood)
+    losses = []
+    for module in (fast, model):
+        torch.manual_seed(5)
+        losses.append(ELBO(module, "categorical", num_data=500, antithetic=True)(X, Y).loss)
+    torch.testing.assert_close(*losses)
     torch.compiler.reset()
 
 
@@ -387,3 +392,50 @@ def test_tokens_that_are_folded_into_the_batch_are_pointed_out() -> None:
     elbo = ELBO(model, "categorical", num_data=100)
     with pytest.warns(RuntimeWarning, match=r"of 14 examples, where the model's layers saw 2: .*return \(N, T, …\)"):
         assert elbo(torch.randn(2, 7, 4), torch.zeros(14).long()).examples == 14
+
+
+@pytest.mark.parametrize("kind", PRIORS)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_antithetic_is_the_mean_over_a_draw_and_its_mirror_image(kind: str, mode: str) -> None:
+    model = getattr(bayesian(PRIORS[kind]), mode)()
+    elbo = ELBO(model, "categorical", num_data=500, antithetic=True)
+    torch.manual_seed(8)
+    terms = elbo(X, Y)
+    terms.loss.backward()
+    found = gradients(model)
+    seed = torch.Generator().manual_seed(8)
+    number = int(torch.randint(2**63 - 1, (), dtype=torch.int64, generator=seed))
+    model.zero_grad()
+    losses, log_likelihoods, plain_kl = [], [], []
+    plain = ELBO(model, "categorical", num_data=500)
+    for antithetic in (False, True):
+        with flipout.hold(model, seed=number, antithetic=antithetic):
+            single = plain(X, Y)
+        losses.append(single.loss / 2)
+        log_likelihoods.append(single.log_likelihood.detach() / 2)
+        plain_kl.append(single.kl.detach())
+    (losses[0] + losses[1]).backward()
+    torch.testing.assert_close(terms.log_likelihood.detach(), log_likelihoods[0] + log_likelihoods[1])
+    torch.testing.assert_close(terms.kl.detach(), plain_kl[0])
+    torch.testing.assert_close(plain_kl[1], plain_kl[0])  # it averages over ±ΔŴ already
+    torch.testing.assert_close(found, gradients(model))
+
+
+def test_antithetic_gradients_of_a_linear_regression_have_no_noise() -> None:
+    """The error of a linear map is linear in ΔW: over a draw and its mirror image it cancels in the gradient of W̄."""
+    torch.manual_seed(0)
+    model = flipout.perturb(nn.Linear(4, 1).double(), flipout.MeanField(std=0.3, prior=Normal()))
+    target = torch.randn(12, 1).double()
+    found = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        model.zero_grad()
+        ELBO(model, Gaussian(1.0, learn=False), num_data=12, antithetic=True)(X, target).loss.backward()
+        found.append(model.weight.grad)
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_antithetic_refuses_a_draw_that_is_held() -> None:
+    model = bayesian()
+    with flipout.hold(model), pytest.raises(errors.Unsupported, match=r"antithetic=True\) inside hold"):
+        ELBO(model, "categorical", num_data=500, antithetic=True)(X, Y)

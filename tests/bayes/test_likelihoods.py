@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout import errors
-from flipout.bayes.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
+from flipout.bayes.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    Poisson,
+)
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 NAMES = ("bernoulli", "gaussian", "poisson")
@@ -51,6 +58,47 @@ def test_categorical(shape: tuple[int, ...], classes: int, dim: int) -> None:
 def close(actual: Tensor, expected: Tensor) -> None:
     assert actual.shape == expected.shape
     torch.testing.assert_close(actual, expected, rtol=1e-9 if actual.dtype == torch.float64 else 1e-6, atol=1e-12)
+
+
+@given(shapes, st.integers(1, 3))
+def test_noise_that_the_network_predicts(shape: tuple[int, ...], features: int) -> None:
+    output = torch.randn(*shape, 2 * features, dtype=torch.float64)
+    truth = td.Normal(output[..., :features], output[..., features:].exp())
+    likelihood, target = HeteroscedasticGaussian(), truth.sample()
+    close(likelihood(output, target), truth.log_prob(target))
+    close(likelihood.mean(output), truth.mean)
+    close(likelihood.output_noise(output), truth.variance)
+    torch.testing.assert_close(likelihood.cdf(output, target), truth.cdf(target), rtol=1e-9, atol=1e-12)
+    with pytest.raises(errors.InvalidInput, match="expected means and as many log standard deviations"):
+        likelihood.mean(output[..., 1:])
+    with pytest.raises(errors.Unsupported, match="the mean does not determine the noise"):
+        likelihood.noise(truth.mean)
+    with pytest.raises(errors.InvalidInput, match="a mean and a log std for each target"):
+        likelihood(output, output)
+
+
+def test_what_a_likelihood_need_not_define() -> None:
+    assert [Gaussian().defines(name) for name in ("cdf", "sample", "rescaled", "logits")] == [True, True, True, False]
+    for name in ("cdf", "sample", "probabilities", "logits", "rescaled"):
+        likelihood = Poisson() if name not in ("cdf", "sample") else Lonely()
+        arguments = {"cdf": 2, "rescaled": 3}.get(name, 1)
+        with pytest.raises(errors.Unsupported, match=rf"has no {name}\(.*Define it in your subclass"):
+            getattr(likelihood, name)(*[torch.zeros(1)] * arguments)
+
+
+class Lonely(Likelihood):
+    """What is needed, and no more."""
+
+    entropic = False
+
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        return -(output - target).abs()
+
+    def mean(self, output: Tensor) -> Tensor:
+        return output
+
+    def noise(self, mean: Tensor) -> Tensor:
+        return torch.ones_like(mean)
 
 
 def test_padded_targets_count_nothing() -> None:
@@ -107,6 +155,7 @@ BAD_SHAPES = [
         r"Bernoulli: targets from 0.0 to 2.0; expected them from 0 to 1",
     ),
     (Poisson(), (2,), torch.tensor([-1, 3]), "Poisson: targets from -1 to 3; expected counts ≥ 0"),
+    (Poisson(), (2,), torch.tensor([1.0, 2.5]), r"Poisson: a target of 2\.5; expected counts, which are whole numbers"),
 ]
 
 

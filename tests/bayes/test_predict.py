@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.bayes import Normal, Prediction, _fold, likelihoods, predict
+from flipout.bayes import ELBO, Normal, Prediction, _fold, _predict, likelihoods, predict
 from tests import many_draws
 from tests.networks import TiedLM, convnet, encoder, mlp
 from tests.statistics import assert_mean
@@ -98,6 +98,88 @@ def test_chunks_of_many_rows_a_base(name: str, joint: bool, rows: int) -> None:
     whole = predict(model, x, 20, chunk=10**6, seed=3, joint=joint, keep=True, quantiles=(0.5,))
     for chunk in (rows, 3 * rows, 8 * rows, 13 * rows, 16 * rows):
         same(predict(model, x, 20, chunk=chunk, seed=3, joint=joint, keep=True, quantiles=(0.5,)), whole)
+
+
+FORMED: dict[str, tuple[Any, Tensor, dict[str, Any]]] = {
+    "mlp": (mlp, X, {}),
+    "mlp, biases too": (mlp, X, {"where": "*"}),
+    "convolutions": (convnet, torch.randn(3, 2, 6, 6).double(), {"where": "*"}),
+    "channels last": (
+        lambda: convnet().to(memory_format=torch.channels_last),
+        torch.randn(3, 2, 6, 6).double().to(memory_format=torch.channels_last),
+        {},
+    ),
+    "learned covariance": (mlp, X, {"distribution": flipout.LowRankNormal(rank=2, std=0.5, prior=Normal())}),
+    "asymmetric": (mlp, X, {"distribution": flipout.DropConnect(0.3), "scheme": "shared"}),
+}
+
+
+@pytest.mark.parametrize("antithetic", [False, True], ids=["", "mirrored"])
+@pytest.mark.parametrize("name", FORMED)
+def test_weights_formed_for_a_sample_are_those_of_the_draw(name, antithetic, monkeypatch) -> None:
+    make, x, how = FORMED[name]
+    if antithetic and name == "asymmetric":
+        return
+    how = {"distribution": NOISE, **how}
+    model = flipout.perturb(make().double(), how.pop("distribution"), **how)
+    settings = {"seed": 3, "joint": True, "keep": True, "quantiles": (0.5,), "antithetic": antithetic}
+    expected = predict(model, x, 20, chunk=100, **settings)
+    passes = rows_of_passes(model)
+    monkeypatch.setattr(_fold.Fold, "_forms", lambda *_: True)
+    for chunk in (1, 2, 100):
+        same(predict(model, x, 20, chunk=chunk, **settings), expected)
+    assert passes[-20:] == [len(x)] * 20
+    monkeypatch.setattr(_fold, "_FORMED", 2 * sum(p.numel() for p in model.parameters()))  # two samples at once
+    same(predict(model, x, 20, **settings), expected)
+
+
+def test_weights_of_a_base_are_formed_once(monkeypatch) -> None:
+    model, formed = bayesian(), []
+    weights = flipout.Flipout.weights
+    monkeypatch.setattr(_fold.Fold, "_forms", lambda *_: True)
+    monkeypatch.setattr(
+        flipout.Flipout, "weights", lambda self, p, groups: formed.append(p.examples) or weights(self, p, groups)
+    )
+    predict(model, X, 20, joint=True, group=8)
+    assert formed == [8, 8, 8, 8, 4, 4]  # of two layers
+    formed.clear()
+    predict(model, X, 20)
+    assert not formed
+
+
+def test_weights_are_formed_for_many_inputs_to_few_weights(monkeypatch) -> None:
+    formed = []
+    passes = _fold.Fold._formed_passes
+    monkeypatch.setattr(_fold.Fold, "_formed_passes", lambda *args: formed.append(1) or passes(*args))
+    model, x = flipout.perturb(nn.Linear(2**10, 4), NOISE), torch.randn(2**11, 2**10)
+    predict(model, x, 2, joint=True, chunk=2**11)
+    assert len(formed) == 1
+    predict(model, x, 2, joint=True)  # in chunks of fewer rows
+    predict(model, x, 2, chunk=2**11)
+    predict(model, x[1:], 2, joint=True, chunk=2**11)
+    predict(flipout.perturb(nn.Linear(2**10, 2**13), NOISE), x, 2, joint=True, chunk=2**11)
+    predict(model.bfloat16(), x.bfloat16(), 2, joint=True, chunk=2**11)
+    assert len(formed) == 1
+
+
+def test_formed_weights_are_rounded_once(monkeypatch) -> None:
+    model = flipout.perturb(nn.Linear(8, 8, bias=False), flipout.Gaussian(2.0**-9))
+    nn.init.ones_(model.weight)
+    monkeypatch.setattr(_fold.Fold, "_forms", lambda *_: True)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = predict(model, torch.eye(8), 4, joint=True, seed=1).samples
+    exact = predict(model, torch.eye(8), 4, joint=True, seed=1).samples
+    assert rounded is not None
+    assert exact is not None
+    assert torch.equal(rounded.float(), exact.bfloat16().float())
+    assert not torch.equal(rounded.float(), torch.ones_like(exact))
+
+
+def rows_of_passes(model: nn.Module) -> list[int]:
+    """Return a list that gets the number of rows of each pass."""
+    rows: list[int] = []
+    model.register_forward_pre_hook(lambda module, args: rows.append(len(args[0])))
+    return rows
 
 
 def test_a_pass_with_several_bases_sees_the_weights_of_the_draw() -> None:
@@ -226,7 +308,40 @@ def test_uncertainties_of_numbers() -> None:
     torch.testing.assert_close(prediction.aleatoric, prediction.samples.mean(0))
     prediction = predict(bayesian(), X, 20)
     assert not prediction.aleatoric.any()
-    assert prediction.samples is prediction.quantiles is None
+    assert prediction.samples is prediction.outputs
+    assert prediction.quantiles is None
+
+
+def test_samples_are_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for keep, chunk in ((None, None), (None, 7), (True, None)):
+        assert predict(bayesian(), X, 20, keep=keep, chunk=chunk).samples is not None
+    monkeypatch.setattr(_predict, "_KEPT", 20 * 5 * 3)
+    assert predict(bayesian(), X, 20, chunk=7).samples is not None
+    for samples, chunk, keep in ((21, None, None), (21, 7, None), (20, None, False)):
+        assert predict(bayesian(), X, samples, chunk=chunk, keep=keep).samples is None
+    quantiles = predict(bayesian(), X, 21, quantiles=(0.5,), keep=False)
+    assert quantiles.quantiles is not None
+    assert quantiles.samples is None
+    for joint, keep in ((True, None), (False, True)):
+        assert predict(bayesian(), X, 21, joint=joint, keep=keep).samples is not None
+    assert predict(bayesian(), X, 21, joint=True, keep=False).samples is None
+
+
+def test_the_elbo_knows_its_likelihood_and_output() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp().double()
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"logits": self.net(x), "other": x}
+
+    model = flipout.perturb(Named(), NOISE)
+    elbo = ELBO(model, likelihoods.Gaussian(0.3), num_data=5, output="logits")
+    same(predict(elbo, X, seed=1), predict(model, X, likelihood=elbo.likelihood, output="logits", seed=1))
+    assert predict(elbo, X, likelihood="bernoulli").mean.max() < 1
+    compiled = ELBO(torch.compile(model, backend="eager"), "gaussian", num_data=5, output="logits")  # pyright: ignore[reportArgumentType]
+    same(predict(compiled, X, seed=1), predict(model, X, likelihood=compiled.likelihood, output="logits", seed=1))
 
 
 def test_the_variance_over_independent_samples_is_the_usual_one() -> None:
@@ -236,7 +351,7 @@ def test_the_variance_over_independent_samples_is_the_usual_one() -> None:
         torch.testing.assert_close(prediction.epistemic, prediction.samples.var(0))
 
 
-@pytest.mark.parametrize("samples", [32, 20])
+@pytest.mark.parametrize("samples", [32, 20, 10])
 def test_the_variance_is_unbiased_though_samples_of_a_base_are_correlated(samples: int) -> None:
     """Var Σ (w x)² = Σ 2 s⁴ + 4 (w̄ x)² s², s² = σ² |x|². The usual estimate is too small."""
     model: Any = flipout.perturb(Squares().double(), NOISE).eval()

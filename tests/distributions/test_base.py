@@ -95,3 +95,11 @@ def test_schemes_refuse_a_distribution_without_the_flag() -> None:
         flipout.perturb(nn.Linear(3, 3), Exponential(0.1))
     with pytest.raises(flipout.errors.NotGaussian, match="Laplace"):
         flipout.perturb(nn.Linear(3, 3), Laplace(0.1), scheme="local_reparam")
+
+
+def test_a_standard_deviation_that_is_a_number_is_filled_once() -> None:
+    mean = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    noise = flipout.Gaussian(0.123)
+    assert noise.spread(mean) is noise.spread(mean)
+    assert noise.spread(mean).dtype == torch.bfloat16
+    assert torch.func.vmap(lambda x: x * noise.spread(x))(torch.ones(2, 3)).shape == (2, 3)

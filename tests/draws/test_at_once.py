@@ -6,12 +6,13 @@ import torch
 from flipout.draws import at_once
 from flipout.draws.at_once import Item, Roster
 from flipout.draws.noise import NOISE, Stream, stream_starts
-from flipout.draws.signs import signs
+from flipout.draws.signs import sign_batches
 
 ITEMS = (
     Item(11, (50, 13), True, ((0, 50), (1, 13))),
     Item(12, (64, 3, 3), True, ((0, 64), (1, 6))),
     Item(13, (129,), True, ((0, 129),)),
+    Item(15, (), True, ()),
     Item(14, (8, 8), False, ((0, 8), (1, 8))),
     Item(11, (50, 13), False, ((0, 50), (1, 13))),  # tied to the first
 )
@@ -23,13 +24,13 @@ ITEMS = (
 def test_it_is_what_is_made_alone(real: torch.dtype, about: tuple[int, ...], examples: int) -> None:
     seed, sign_seed, fold, base, first = about
     drawn = Roster(ITEMS).make(seed, sign_seed, fold, base, first, examples, real)
-    assert drawn.noise.keys() == {11, 12, 13}
+    assert drawn.noise.keys() == {11, 12, 13, 15}
     for item in ITEMS:
         if item.is_normal:
             (start,) = stream_starts(torch.tensor(seed), item.key, NOISE, base, 1, fold)
             assert torch.equal(drawn.noise[item.key], Stream(start, item.shape, real).normal())
         for dim, features in item.over:
-            (alone,) = next(signs(torch.tensor(sign_seed), item.key, [(dim, features)], first, examples, real))
+            (alone,) = next(sign_batches(torch.tensor(sign_seed), item.key, [(dim, features)], first, examples, real))
             assert torch.equal(drawn.signs[item.key, dim], alone)
 
 
@@ -43,7 +44,7 @@ def test_several_bases_are_what_is_made_alone(real: torch.dtype, base: int) -> N
             start = stream_starts(torch.tensor(7), item.key, NOISE, base, 4, 2)
             assert torch.equal(drawn.noise[item.key], Stream(start, item.shape, real).normal())
         for dim, features in item.over:
-            (alone,) = next(signs(torch.tensor(5), item.key, [(dim, features)], 30, 6, real))
+            (alone,) = next(sign_batches(torch.tensor(5), item.key, [(dim, features)], 30, 6, real))
             assert torch.equal(drawn.signs[item.key, dim], alone)
 
 
@@ -58,7 +59,7 @@ def test_noise_of_many_bases_is_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_batch_without_examples_has_noise_alone() -> None:
     drawn = Roster(ITEMS).make(7, 7, 0, 0, 0, 0, torch.float32)
     assert not drawn.signs
-    assert drawn.noise.keys() == {11, 12, 13}
+    assert drawn.noise.keys() == {11, 12, 13, 15}
 
 
 def test_no_more_than_a_bound_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,5 +93,5 @@ def test_many_signs_are_what_is_made_alone() -> None:
     drawn = Roster(ITEMS).make(7, 5, 0, 0, 3, 1500, torch.float64)
     for key, dim in drawn.signs:
         features = drawn.signs[key, dim].shape[1]
-        (alone,) = next(signs(torch.tensor(5), key, [(dim, features)], 3, 1500, torch.float64))
+        (alone,) = next(sign_batches(torch.tensor(5), key, [(dim, features)], 3, 1500, torch.float64))
         assert torch.equal(drawn.signs[key, dim], alone)

@@ -49,7 +49,7 @@ def test_numpy_and_torch_draw_the_same_signs(seed, key, over, first, count, batc
         words = sign_words(torch.tensor(seed), key, over, first, count)
         expected = [[form(w, size, dtype) for w, (_, size) in zip(words, over)] for form in (unpack, sign_masks)]  # noqa: B905
     for masks in (False, True):
-        pieces = list(signs_module.signs(torch.tensor(seed), key, over, first, count, dtype, masks, batch_rows))
+        pieces = list(signs_module.sign_batches(torch.tensor(seed), key, over, first, count, dtype, masks, batch_rows))
         assert len(pieces) == max(-(-count // batch_rows), 1)
         for j in range(len(over)):
             assert torch.equal(torch.cat([piece[j] for piece in pieces]), expected[masks][j])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flipout.es import _ray_pool
-from flipout.es._ray_pace import Pace
+from flipout.es._ray_pace import WorkerPace
 
 
 class ActorError(Exception):
@@ -57,9 +57,13 @@ class FakeRay:
         self.held: Callable[[Call], bool] = lambda call: False
         self.answering = -1
         self.idle = 0
+        self.session = 0  # its number
 
     def is_initialized(self) -> bool:
         return True
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(get_node_id=lambda: str(self.session))
 
     def remote(self, **how: Any) -> Any:
         return lambda kind: SimpleNamespace(remote=lambda: self._hired(kind()))
@@ -105,5 +109,5 @@ def installed(patch: pytest.MonkeyPatch) -> FakeRay:
     """Replace Ray for all fleets made from now on, and never wait."""
     fake = FakeRay()
     patch.setattr(_ray_pool, "import_ray", lambda: fake)
-    patch.setattr(Pace, "tick", 0.0)
+    patch.setattr(WorkerPace, "tick", 0.0)
     return fake

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor
 
 from flipout import errors, es
+from flipout.es import _checkpoint_files
 from flipout.es._checkpoint_files import has_checkpoint, read_checkpoint, write_checkpoint
-from tests.es.toys import full, network, strategy
+from tests.es.toys import full, strategy
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,19 +78,21 @@ def test_killed(tmp_path: Path) -> None:
 
 def test_read_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
     """The writer saves again after a reader has read the index, and again after it has read the tensors."""
-    evolution, opened, whole = full(), [], Path.read_bytes
+    evolution, opened, whole = full(), [], _checkpoint_files.read_plain
     evolution.run(1, checkpoint=tmp_path)
 
-    def read(path: Path) -> bytes:
+    def read(path: Path, **how: Any) -> bytes:
+        if path.name == "checkpoint.json":
+            return whole(path)
         opened.append(path.name)
         if len(opened) == 1:
             evolution.run(2, checkpoint=tmp_path)
-        held = whole(path)
+        held = whole(path, **how)
         evolution.run(3, checkpoint=tmp_path)
         return held
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", read)
+        patch.setattr(_checkpoint_files, "read_plain", read)
         assert read_checkpoint(tmp_path)["generation"] == 2
     assert opened == ["generation-1.safetensors", "generation-2.safetensors"]
     (tmp_path / "generation-3.safetensors").unlink()
@@ -162,25 +166,6 @@ def test_half_precision_and_buffers(tmp_path: Path) -> None:
     assert same(second, whole)
 
 
-def test_of_another_strategy(tmp_path: Path) -> None:
-    strategy().run(1, checkpoint=tmp_path)
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"seed": 1}, "seed: 1 given, 0 in the checkpoint"),
-        ({"population": 28}, "population: 28 given, 24 in"),
-        ({"scheme": "independent"}, "scheme"),
-        ({"std": 0.2}, "std: 0.2 given"),
-        ({"shaping": "raw"}, "shaping: 'raw' given"),
-        ({"optimizer": torch.optim.SGD}, "optimizer: 'SGD' given, 'Adam' in"),
-        ({"model": network()[:1]}, "parameters"),
-        ({"schedule": lambda o: torch.optim.lr_scheduler.StepLR(o, 1)}, "only one has a schedule"),
-    ]
-    for how, said in wrong:
-        evolution = strategy(lambda population: [0.0] * population.size, **how)
-        with pytest.raises(errors.RunError, match=said):
-            evolution.resume(tmp_path)
-        assert evolution.generation == 0
-
-
 def test_another_run_is_not_written_over(tmp_path: Path) -> None:
     evolution = strategy()
     evolution.run(1, checkpoint=tmp_path)
@@ -190,18 +175,117 @@ def test_another_run_is_not_written_over(tmp_path: Path) -> None:
         other.run(1, checkpoint=tmp_path)
 
 
-@pytest.mark.parametrize("harm", ["cut", "gone", "other"])
-def test_a_harmed_checkpoint(tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize("harm", ["cut", "gone", "flipped", "a link", "a pipe"])
+def test_a_harmed_tensor_file(tmp_path: Path, harm: str) -> None:
+    """No part of a checkpoint is taken up."""
     strategy().run(1, checkpoint=tmp_path)
     (tensors,) = tmp_path.glob("*.safetensors")
+    content = tensors.read_bytes()
+    tensors.unlink()
     if harm == "cut":
-        tensors.write_bytes(tensors.read_bytes()[:50])
-    elif harm == "gone":
-        tensors.unlink()
-    else:
-        (tmp_path / "checkpoint.json").write_text("[]")
+        tensors.write_bytes(content[:50])
+    elif harm == "flipped":
+        tensors.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif harm == "a link":
+        (tmp_path / "elsewhere").write_bytes(content)
+        tensors.symlink_to("elsewhere")
+    elif harm == "a pipe":
+        os.mkfifo(tensors)
+    evolution = strategy()
+    before = flat(evolution.state())
+    with pytest.raises(errors.RunError, match=r"holds no complete checkpoint .*generation-1\.safetensors"):
+        evolution.resume(tmp_path)
+    assert all(torch.equal(a, b) for a, b in tensor_pairs(before, flat(evolution.state())))
+
+
+def tensor_pairs(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    assert first.keys() == second.keys()
+    return [(first[key], second[key]) for key in first if isinstance(first[key], Tensor)]
+
+
+INDICES: list[tuple[Any, str]] = [
+    ([], r"the file: \[\] found; expected an object"),
+    ({}, "the file: no field 'tensors'; expected tensors, state"),
+    ({"tensors": 3, "state": {}}, r"the file\.tensors: 3 found; expected a text"),
+    ({"tensors": "../generation-1.safetensors", "state": {}}, r"tensors: '\.\./gen.* expected generation-N\.safe"),
+    ({"tensors": "/etc/passwd", "state": {}}, "tensors: '/etc/passwd' found"),
+    ({"tensors": "generation-1.safetensors", "state": {}, "size": 3}, "expected all of them or none"),
+    ({"tensors": "generation-1.safetensors", "state": {}, "more": 3}, "an unknown field 'more'"),
+    ({"tensors": "generation-1.safetensors", "state": {"set": []}}, r"state: \{'set': \[\]\} found; expected a number"),
+    ({"tensors": "generation-1.safetensors", "state": {"dict": [1]}}, "state: .* found; expected a number"),
+    ({"tensors": "generation-1.safetensors", "state": {"tensor": "no"}}, "state: .* found; expected a number"),
+]
+
+
+@pytest.mark.parametrize(("content", "says"), [(json.dumps(content), says) for content, says in INDICES])
+def test_an_index_that_save_never_writes(tmp_path: Path, content: str, says: str) -> None:
+    strategy().run(1, checkpoint=tmp_path)
+    (tmp_path / "checkpoint.json").write_text(content)
+    with pytest.raises(errors.RunError, match=f"holds no complete checkpoint.*{says}"):
+        strategy().resume(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\xff", '{"tensors": ' + "9" * 5000 + "}"])
+def test_an_index_that_is_no_json(tmp_path: Path, text: str) -> None:
+    strategy().run(1, checkpoint=tmp_path)
+    (tmp_path / "checkpoint.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(errors.RunError, match="holds no complete checkpoint"):
         strategy().resume(tmp_path)
+
+
+def test_a_changed_digit_of_the_index_is_noticed(tmp_path: Path) -> None:
+    strategy().run(1, checkpoint=tmp_path)
+    index = tmp_path / "checkpoint.json"
+    text = index.read_text()
+    index.write_text(text.replace("0.05", "0.06"))
+    assert index.read_text() != text
+    with pytest.raises(errors.RunError, match="state: other values than were saved"):
+        strategy().resume(tmp_path)
+
+
+def test_a_checkpoint_of_an_early_version_is_read(tmp_path: Path) -> None:
+    first, second = strategy(), strategy()
+    first.run(2, checkpoint=tmp_path)
+    index = json.loads((tmp_path / "checkpoint.json").read_text())
+    (tmp_path / "checkpoint.json").write_text(json.dumps({key: index[key] for key in ("tensors", "state")}))
+    assert second.resume(tmp_path)
+    assert same(first, second)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "generation-2.safetensors"])
+def test_no_link_is_followed_when_writing(tmp_path: Path, name: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    evolution = strategy()
+    evolution.run(1, checkpoint=tmp_path / "run")
+    (tmp_path / "run" / name).unlink(missing_ok=True)
+    (tmp_path / "run" / name).symlink_to(precious)
+    evolution.step()
+    evolution.save(tmp_path / "run")
+    assert precious.read_text() == "mine"
+    assert strategy().resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("room", [10, 3000])
+def test_a_full_disk(tmp_path: Path, room: int) -> None:
+    """The disk is full while the tensors are written, or while the index is. A limit on file sizes stands for it."""
+    evolution = strategy()
+    evolution.run(8, checkpoint=tmp_path)
+    evolution.step()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+        with pytest.raises(errors.RunError, match=r"cannot be written to .* \(File too large\): free some") as caught:
+            evolution.save(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert "\n" not in str(caught.value)
+    again = strategy()
+    assert again.resume(tmp_path)
+    assert again.generation == 8
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".new"]
 
 
 def test_what_cannot_be_kept(tmp_path: Path) -> None:

@@ -23,3 +23,13 @@ def test_fitness_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
 def test_fitness_that_is_no_number(wrong: Any) -> None:
     with pytest.raises(errors.InvalidInput, match="expected 24 numbers"):
         strategy(lambda population: wrong).step()
+
+
+def test_complex_fitness_is_refused() -> None:
+    """torch would drop the imaginary parts with a warning."""
+    evolution = strategy(lambda population: torch.ones(population.size, dtype=torch.complex64))
+    with pytest.raises(errors.InvalidInput, match=r"fitness\(population\): got complex numbers; expected 24 real"):
+        evolution.step()
+    with pytest.raises(errors.InvalidInput, match=r"tell\(fitness\): got complex numbers; expected 24 real"):
+        evolution.tell([1j] * 24)
+    assert evolution.generation == 0

@@ -41,7 +41,7 @@ def leaves(output: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
-@pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
+@pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank", "rank_one"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
     """Compare with a plain module that has the weights of one member."""
@@ -50,7 +50,7 @@ def test_every_member_is_a_network(name: str, scheme: str, image: bool) -> None:
     plain, model = make().double().eval(), make().double().train()
     plain.load_state_dict(model.state_dict())
     evolution = strategy(None, model, antithetic=True, scheme=scheme)
-    population = evolution.ask(3)[2 + 6 * image]
+    population = evolution.ask(2)[2 + 6 * image]
     assert (population.first, population.size, population.antithetic) == (4, 2, image)
     x = torch.randn(2, 5, *shape, dtype=torch.float64)
     batched = population(x, batched=True)
@@ -92,7 +92,7 @@ def test_members_with_many_rows_are_the_same_in_every_chunk(shared: bool, most: 
 
 
 @pytest.mark.parametrize("image", [False, True], ids=["plain", "mirrored"])
-@pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank"])
+@pytest.mark.parametrize("scheme", ["flipout", "independent", "low_rank", "rank_one"])
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_formed_once_are_those_of_every_call(name: str, scheme: Any, image: bool, monkeypatch: Any) -> None:
     make, shape = MODELS[name]

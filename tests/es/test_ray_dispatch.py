@@ -1,5 +1,6 @@
 """An answer counts only for the request that it answers. A late error does not end the run."""
 
+import time
 from collections import deque
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from flipout import errors, es
-from flipout.es._ray_work import Evaluation
+from flipout.es._ray_work import Answer, Evaluation, Ticket
 from flipout.es._ray_worker import StrategyCopy
 from tests.es.fake_ray import FakeRay, installed
 from tests.es.toys import regression, strategy
@@ -158,6 +159,70 @@ def test_an_error_on_what_another_worker_has_answered_ends_nothing(fake: FakeRay
                 fleet._dispatcher.receive(worker, evolution, work)
 
 
+def test_hung_workers_are_replaced_and_the_run_goes_on(fake: FakeRay) -> None:
+    """Both workers stop in generation 2. Before, nothing was said and nothing happened."""
+    fleet = es.RayFleet(2, patience=1.0, timeout=0.05)
+    evolution = strategy(fleet=fleet)
+    fake.held = lambda call: call.actor.number < 2 and call.generation == 2
+    with pytest.warns(
+        UserWarning, match=r"generation 2: worker \d has not answered for 0.05 s; .* A new worker is req"
+    ):
+        evolution.run(4)
+    assert alike(evolution)
+    assert len([event for event in fleet.events if "has not answered" in event]) == 2
+    assert [worker.number for worker in fleet._dispatcher.pool.workers] == [2, 3]
+    counts = fleet.counts()
+    assert counts == {"workers": 2, "replaced": 2, "rerun": counts["rerun"], "dropped": 0}
+    assert counts["rerun"] >= 1
+
+
+def test_what_hung_workers_had_is_counted_as_dropped(fake: FakeRay) -> None:
+    fleet = es.RayFleet(2, patience=1e9, timeout=0.05, lost="drop")
+    evolution = strategy(fleet=fleet)
+    fake.held = lambda call: call.actor.number == 0 and call.generation == 1
+    with pytest.warns(UserWarning, match="left out of the update"):
+        evolution.run(3)
+    counts = fleet.counts()
+    assert counts == {"workers": 2, "replaced": 1, "rerun": 0, "dropped": counts["dropped"]}
+    assert counts["dropped"] * fleet.most(evolution) == evolution.history[1].missing
+
+
+def test_a_fleet_that_hangs_again_and_again_ends_with_a_word(fake: FakeRay) -> None:
+    fleet = es.RayFleet(1, timeout=0.01)
+    evolution = strategy(fleet=fleet)
+    fake.held = lambda call: call.generation == 1
+    says = r"Generation 1: 3 workers were replaced, and none has answered\. .* RayFleet\(timeout=0\.08\)"
+    with pytest.warns(UserWarning, match="has not answered for"), pytest.raises(errors.FleetError, match=says):
+        evolution.run(2)
+    fake.held = lambda call: False
+    evolution.run(3)
+    assert alike(evolution)
+
+
+def test_an_answer_that_waits_for_the_driver_is_no_silence(fake: FakeRay, fleet: es.RayFleet) -> None:
+    evolution = strategy(fleet=fleet)
+    fleet.timeout = 0.01
+    fake.held = lambda call: call.actor.number == 0 and call.generation == 1 == evolution.generation
+    evolution.run(2)  # worker 0 is late
+    time.sleep(0.02)  # the driver does something else
+    evolution.run(4)
+    assert alike(evolution)
+
+
+def test_an_answer_to_another_question_does_not_count(fake: FakeRay, fleet: es.RayFleet, monkeypatch) -> None:
+    evaluate, wrong = StrategyCopy.evaluate, [Ticket(7, 1, (0,)), Ticket(1, 0, (0,))]
+
+    def confused(self: StrategyCopy, *question: Any) -> Answer:
+        answer = evaluate(self, *question)
+        return answer._replace(ticket=wrong.pop()) if wrong and question[1] == 1 else answer
+
+    monkeypatch.setattr(StrategyCopy, "evaluate", confused)
+    evolution = strategy(fleet=fleet)
+    evolution.run(4)
+    assert not wrong
+    assert alike(evolution)
+
+
 def test_an_error_of_the_question_itself_ends_the_run(fake: FakeRay, fleet: es.RayFleet) -> None:
     fitness = Failing(fake, (1, 2))
     evolution = strategy(fitness, fleet=fleet)
@@ -167,3 +232,15 @@ def test_an_error_of_the_question_itself_ends_the_run(fake: FakeRay, fleet: es.R
     fitness.where.clear()
     evolution.run(4)
     assert alike(evolution)
+
+
+def test_workers_start_again_after_ray_was_shut_down(fake: FakeRay, fleet: es.RayFleet) -> None:
+    evolution = strategy(fleet=fleet)
+    evolution.run(2)
+    old, fake.session = list(fake.actors), 1
+    for actor in old:
+        actor.called = None  # pyright: ignore[reportAttributeAccessIssue]  # Ray refuses calls of an ended session
+    evolution.run(4)
+    assert alike(evolution)
+    assert "generation 2: Ray was shut down; workers start again" in fleet.events
+    assert fleet.counts() == {"workers": 2, "replaced": 0, "rerun": 0, "dropped": 0}

@@ -17,6 +17,12 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no member": ({"population": 0}, errors.InvalidArgument, "population=0: expected a whole number ≥ 1"),
     "half a member": ({"population": 4.0}, errors.InvalidArgument, "expected a whole number"),
     "odd pairs": ({"antithetic": True, "group": 3}, errors.InvalidArgument, "Use group=4"),
+    "odd pairs of flips": (
+        {"antithetic": True, "scheme": "rank_one", "population": 7},
+        errors.InvalidArgument,
+        "a population consists of pairs. Use population=8",
+    ),
+    "rounding": ({"rounding": "up"}, errors.InvalidArgument, "rounding='up'"),
     "no noise": ({"std": 0}, errors.InvalidArgument, "std=0 in generation 0: expected a finite number > 0"),
     "negative noise": ({"std": -0.1}, errors.InvalidArgument, "std=-0.1"),
     "noise that is none": ({"std": math.nan}, errors.InvalidArgument, "std=nan"),
@@ -44,6 +50,16 @@ def test_bad_arguments(name: str) -> None:
     with pytest.raises(kind, match=said):
         strategy(model=model, **how)
     assert same_state(before, state(model))
+
+
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_rank_one_flips_have_no_groups(antithetic: bool) -> None:
+    """Any number of members is allowed, and `group` changes nothing."""
+    runs = [
+        strategy(scheme="rank_one", population=26, group=group, antithetic=antithetic).run(3) for group in (1, 7, 40)
+    ]
+    for run in runs[1:]:
+        assert [record.fitness_mean for record in run] == [record.fitness_mean for record in runs[0]]
 
 
 def test_noise_that_ends_later() -> None:

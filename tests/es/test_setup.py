@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 import flipout
 from flipout import errors
-from tests.es.toys import network, strategy
+from tests.es.toys import network, regression, strategy
 from tests.networks import same_state, state
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -40,6 +41,16 @@ def test_bad_optimisers(name: str) -> None:
     with pytest.raises(kind, match=said):
         strategy(model=model, **how)
     assert same_state(before, state(model))
+
+
+def test_the_first_use_needs_no_optimiser() -> None:
+    told = strategy(optimizer=lambda parameters: torch.optim.Adam(parameters, 1e-2))
+    default = flipout.es.EvolutionStrategy(network(), regression, population=24, group=4, std=0.1)
+    told.run(3)
+    default.replica().run(3)
+    default.run(3)
+    for expected, parameter in zip(told.model.parameters(), default.model.parameters(), strict=True):
+        assert torch.equal(parameter, expected)
 
 
 class Gain(nn.Module):
@@ -77,3 +88,17 @@ def test_a_model_with_noise() -> None:
     model = flipout.perturb(network(), flipout.Gaussian(0.1))
     with pytest.raises(errors.AlreadyPerturbed, match=r"flipout.freeze\(model\)"):
         strategy(model=model)
+
+
+def test_sharded_models_are_refused_by_name() -> None:
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        with pytest.raises(errors.Unsupported, match=r"EvolutionStrategy: .* is sharded over ranks.*the whole model"):
+            strategy(model=fully_shard(network()))
+        evolution = strategy()
+        fully_shard(evolution.model)
+        with pytest.raises((errors.RunError, errors.Unsupported), match=r"fully_shard"):
+            evolution.tell(torch.arange(24.0))
+    finally:
+        torch.distributed.destroy_process_group()

@@ -11,7 +11,7 @@ import flipout
 from flipout import errors, es
 from tests.es.toys import Still, X, network, regression, strategy
 
-SCHEMES = ("flipout", "independent", flipout.LowRank(2))
+SCHEMES = ("flipout", "independent", flipout.LowRank(2), "rank_one")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -206,3 +206,16 @@ def test_bad_runs() -> None:
     for how in wrong:
         with pytest.raises(errors.InvalidArgument, match="expected a whole number"):
             strategy().run(**how)
+
+
+def test_progress_is_printed_or_handed_on(capsys) -> None:
+    records = []
+    strategy().run(3, progress=records.append)
+    assert [record.generation for record in records] == [0, 1, 2]
+    strategy().run(3)
+    strategy().run(3, progress=False)
+    assert capsys.readouterr().out == ""
+    strategy().run(3, progress=True)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("generation 2: fitness ")
+    assert last.endswith(", 0 s left")

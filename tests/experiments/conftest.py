@@ -9,7 +9,7 @@ import pytest
 from flipout.experiments.data import files
 from flipout.experiments.report.page import write_page
 from flipout.experiments.running.folder import open_run
-from flipout.experiments.running.progress import Progress
+from flipout.experiments.running.progress import RunProgress
 from flipout.experiments.running.runs import Run
 from tests.experiments.report.pages import CHECKS, LAYERS, finished, seen_in
 
@@ -37,7 +37,7 @@ def real_data(monkeypatch) -> Path:
 
 @pytest.fixture
 def run(tmp_path) -> Iterator[Run]:
-    with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=Progress()) as opened:
+    with open_run(tmp_path, {"seed": 0, "device": "cpu"}, resume=False, progress=RunProgress()) as opened:
         yield opened
 
 

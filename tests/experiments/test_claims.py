@@ -15,6 +15,7 @@ ROOT = Path(experiments.__file__).parent
 # Those who may have a sentence in hand: the class that holds it, and what shows it to a reader.
 READERS = {
     "cli.py",
+    "terminal.py",
     "report/article.py",
     "report/comparison.py",
     "report/index.py",

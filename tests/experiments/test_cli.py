@@ -12,7 +12,6 @@ import pytest
 
 from flipout.experiments import cli
 from flipout.experiments.cli import main
-from flipout.experiments.running.results import Result
 from flipout.experiments.running.runs import Run
 from tests.experiments.toy_experiment import TOY, content
 
@@ -57,9 +56,10 @@ def test_help(capsys):
 def test_list_names_every_experiment_and_its_costs(capsys):
     out = said("list", 0, capsys)
     for experiment in cli.EXPERIMENTS.values():
-        assert f"{experiment.name}\n    {experiment.title}\n" in out
-        for preset, cost in experiment.costs.items():
-            assert f"{preset}: {cost}" in out
+        if experiment is not TOY:
+            assert f"{experiment.name}\n    {experiment.title}\n" in out
+            for preset, cost in experiment.costs.items():
+                assert f"{preset}: {cost}" in " ".join(out.split())
 
 
 def test_help_of_a_run_shows_the_defaults_of_its_preset(capsys):
@@ -235,17 +235,14 @@ def test_what_the_machine_refuses_is_said_in_a_line(capsys, monkeypatch):
     assert "Traceback" not in said
 
 
-def test_numbers_stand_beside_the_papers(capsys):
-    cli.show(Result.read(ROOT / "results/ptb-word/result.json"), Path("run"))
-    assert "unregularised LSTM: test perplexity 129.14 128.97" in " ".join(capsys.readouterr().out.split())
-
-
 def test_the_command_itself(here):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "flipout.experiments", "report"]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("flipout report: expected the folder of at least one")
+    first, refusal = ended.stderr.splitlines()
+    assert first == "flipout report: loading PyTorch"
+    assert refusal.startswith("flipout report: expected the folder of at least one")
 
 
 def test_a_reader_may_leave() -> None:

@@ -1,5 +1,6 @@
 """flipout doctor names what is installed and what is not, and works where little is."""
 
+import os
 import re
 import subprocess
 import sys
@@ -26,11 +27,22 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_it_says_versions_devices_kernels_and_data(capsys: pytest.CaptureFixture) -> None:
-    assert doctor.doctor() == 0
+    assert doctor.diagnose() == 0
     out = capsys.readouterr().out
     for said in (flipout.__version__, torch.__version__, "devices", "cpu", "kernels", "MNIST", "Penn Treebank, words"):
         assert said in out
     assert out.count("not here: set FLIPOUT_DATA") == len(checksums.DATA_SETS)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_on_a_terminal_are_wrapped_at_words(width: int) -> None:
+    found = "missing matplotlib, rich, tyro, pooch, safetensors, scipy: pip install 'flipout[experiments]'"
+    row = doctor._row("extras", "experiments", found, width)
+    lines = row.splitlines()
+    assert max(map(len, lines)) <= width
+    assert row.split() == ["extras", "experiments", *found.split()]
+    assert [line for line in lines if "pip install 'flipout[experiments]'" in line]
+    assert doctor._row("extras", "experiments", found, None).endswith(f" {found}")
 
 
 def test_data_that_is_there_or_half_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -46,7 +58,7 @@ def test_data_that_is_there_or_half_there(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_a_folder_that_is_not_there_is_status_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setenv(files.VARIABLE, "/no/such/folder")
-    assert doctor.doctor() == 1
+    assert doctor.diagnose() == 1
     assert "FLIPOUT_DATA is '/no/such/folder', which is not a folder" in capsys.readouterr().out
 
 
@@ -66,7 +78,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for extra, packages in doctor.EXTRAS.items():
         assert {re.split(r"[\[;]", requirement)[0].strip() for requirement in declared[extra]} == set(packages)
-    assert declared.keys() - doctor.EXTRAS.keys() == {"bench", "dev", "docs", "zoo"}
+    assert declared.keys() - doctor.EXTRAS.keys() == {"bench", "dev", "docs", "lora", "zoo"}
 
 
 def test_kernels_or_why_there_are_none() -> None:
@@ -76,8 +88,9 @@ def test_kernels_or_why_there_are_none() -> None:
 
 def test_it_needs_no_extra() -> None:
     """The packages of the other commands cannot be imported."""
+    packages = sorted({name.replace("scikit-learn", "sklearn") for extra in doctor.EXTRAS.values() for name in extra})
     code = (
-        "import sys; sys.modules.update(dict.fromkeys(['tyro', 'rich', 'pooch', 'matplotlib', 'sklearn'])); "
+        f"import sys; sys.modules.update(dict.fromkeys({packages})); "
         "sys.argv = ['flipout', 'doctor']; from flipout.experiments.__main__ import run; sys.exit(run())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -85,6 +98,45 @@ def test_it_needs_no_extra() -> None:
     assert "embedded" in run.stdout
 
 
+@pytest.mark.parametrize(
+    ("load", "cores", "threads", "advised"),
+    [(5.3, 2, 2, "OMP_NUM_THREADS=1"), (6.0, 16, 16, None), (12.0, 16, 16, "OMP_NUM_THREADS=4"), (5.3, 2, 1, None)],
+)
+def test_busy_cores_come_with_a_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, load, cores, threads, advised
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    advice = doctor.thread_advice()
+    assert (advice is None) == (advised is None)
+    if advice is not None:
+        assert f"load {load} on {cores}" in advice
+        assert f"{advised} makes" in advice
+        assert ("devices", "threads", advice) in [*doctor.findings()]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert doctor.thread_advice() is None
+
+
 def test_arguments_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="takes no arguments; 'all' given"):
-        doctor.doctor(["all"])
+        doctor.diagnose(["all"])
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ("2.11.0", ""),
+        ("2.13.0+cpu", ""),
+        ("2.9.1", "an older version than"),
+        ("2.12.1", "not a tested one"),
+        ("2.15.0", "newer than"),
+        ("3.0", "newer than"),
+        ("main", "another version than"),
+    ],
+)
+def test_a_torch_that_no_test_has_run_with(found: str, says: str) -> None:
+    said = doctor._untested(found)
+    assert bool(said) == bool(says)
+    assert says in said

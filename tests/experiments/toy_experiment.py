@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from flipout.experiments import cli
-from flipout.experiments.running.atomic import write_atomically
 from flipout.experiments.running.experiment import Config, Experiment, Outcome
 from flipout.experiments.running.results import MUST_HOLD, REPORTED, Check
 from flipout.experiments.running.runs import Run
@@ -51,7 +50,7 @@ def work(config: ToyConfig, run: Run) -> Outcome:
     rows = [
         run.piece(f"measure/{i}", lambda i=i: _measure(run, i)) for i in run.progress.track(range(config.size), "β")
     ]
-    write_atomically(run.folder / "measurements.json", json.dumps(rows))
+    run.files.write("measurements.json", json.dumps(rows))
     checks = (
         Check(
             "size", "the network is 2 × 3", MUST_HOLD, "weights", network["weight"].numel(), (6, 6), not config.broken
@@ -90,8 +89,8 @@ TOY = Experiment(
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return the files of a run that say what was found, and not when or where."""
-    apart = ("environment.json", ".lock")
+    """Return the files of a run that say what was found, and not when, where or in how many steps."""
+    apart = ("environment.json", "checksums.jsonl", ".lock")
     files = (path for path in folder.rglob("*") if path.is_file() and "tensorboard" not in path.parts)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in apart}
 
@@ -103,7 +102,7 @@ def sweep(root: str, torn: bool) -> None:
     for moment in range(1000):
         folder, statuses, pieces = Path(root, str(moment)), [], 0
         while not statuses or statuses[-1] == DEAD:  # each of the next processes lives a little longer
-            statuses.append(_child(moment + 3 * len(statuses), folder, torn))
+            statuses.append(_child(moment + 20 * len(statuses), folder, torn))
             if len(statuses) == 1:
                 pieces = len([path for path in folder.glob("pieces/*") if path.suffix != ".new"])
         sessions = json.loads((folder / "environment.json").read_text())["sessions"]

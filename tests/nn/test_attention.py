@@ -97,6 +97,14 @@ def test_dropout_of_the_attention(need_weights: bool) -> None:
         assert torch.equal(first, second)
 
 
+def test_a_single_example_may_have_a_mask_for_each_head() -> None:
+    layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, distribution=flipout.Gaussian(0.3))
+    x, mask = torch.randn(3, WIDTH), torch.zeros(HEADS, 3, 3, dtype=torch.bool)
+    with flipout.hold(layer, seed=1):
+        single, batch = layer(x, x, x, attn_mask=mask)[0], layer(*[x[:, None]] * 3, attn_mask=mask)[0]
+    torch.testing.assert_close(single, batch[:, 0])
+
+
 def test_bad_inputs_are_named() -> None:
     layer = flipout.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, distribution=flipout.Gaussian(0.3))
     x, single = torch.randn(3, 2, WIDTH), torch.randn(1, 2, WIDTH)

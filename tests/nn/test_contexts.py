@@ -9,20 +9,15 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from tests.networks import Siamese, convnet, encoder, mlp
+from flipout.nn.contexts import draw_and_mirror
+from tests.networks import GAUSSIAN, Siamese, convnet, mlp
 
-GAUSSIAN = flipout.Gaussian(0.3)
 X = torch.linspace(-1, 1, 12).view(3, 4)
 
 
 def held(model: nn.Module, x: Tensor = X, **options) -> Tensor:
     with flipout.hold(model, **options):
         return model(x).detach()
-
-
-@pytest.fixture
-def model() -> nn.Sequential:
-    return flipout.perturb(mlp(), GAUSSIAN)
 
 
 def test_hold_is_one_draw_and_another_each_time(model):
@@ -165,30 +160,6 @@ def test_using_refuses_before_it_changes_anything():
         pass
 
 
-def test_example_weights_are_what_each_example_saw(model):
-    with flipout.hold(model):
-        y = model[0](X)
-        weights = flipout.example_weights(model[0])
-    assert set(weights) == {"weight", "bias"}
-    torch.testing.assert_close(y, torch.einsum("noi,ni->no", weights["weight"], X) + weights["bias"])
-    assert torch.equal(weights["bias"], model[0].bias.expand(3, -1))
-
-
-def test_example_weights_need_a_held_pass_with_a_batch(model):
-    with pytest.raises(errors.NoExampleWeights, match=r"0 \(Linear\): no draw is held"):
-        flipout.example_weights(model[0])
-    with flipout.hold(model):
-        with pytest.raises(errors.NoExampleWeights, match="Call the model first"):
-            flipout.example_weights(model[0])
-        with pytest.raises(errors.NotPerturbed, match="Sequential is not a perturbed layer"):
-            flipout.example_weights(model)
-        model(X)
-        with pytest.raises(errors.NotPerturbed, match="Tanh"):
-            flipout.example_weights(model[1])
-    with flipout.sampling(model), pytest.raises(errors.NoExampleWeights, match="no draw is held"):
-        flipout.example_weights(model[0])
-
-
 @pytest.mark.parametrize("context", [flipout.hold, flipout.sampling, lambda m: flipout.using(m, scheme="shared")])
 def test_plain_models_are_refused(context):
     with (
@@ -198,17 +169,14 @@ def test_plain_models_are_refused(context):
         pass
 
 
-@pytest.mark.parametrize("make", [encoder, lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)])
-def test_converted_layers_are_not_skipped_by_the_transformer_fast_path(make):
-    model = flipout.perturb(make(), GAUSSIAN).eval()
-    x = torch.randn(3, 5, 8)
-    with torch.no_grad():
-        mean = model(x)
-        with flipout.sampling(model):
-            assert torch.backends.mha.get_fastpath_enabled()  # this switch belongs to the whole process
-            assert not torch.equal(model(x), model(x))
-        with flipout.hold(model):
-            assert torch.equal(model(x), model(x))
-            assert not torch.allclose(model(x), mean, atol=1e-3)
-        assert torch.backends.mha.get_fastpath_enabled()
-        torch.testing.assert_close(model(x), mean)
+def test_a_draw_and_its_mirror_image(model):
+    plain = flipout.using(model, scheme="independent")
+    torch.manual_seed(3)
+    contexts = draw_and_mirror(model)
+    torch.manual_seed(3)
+    seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64))
+    for context, antithetic in zip(contexts, (False, True), strict=True):
+        with context:
+            assert torch.equal(model(X), held(model, seed=seed, antithetic=antithetic))
+    with plain:
+        assert not torch.equal(held(model, seed=seed), held(model, seed=seed, antithetic=True))

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.nn.layouts import Layout, learn_layouts
+from tests.nn.folded import Followed
 
 
 class Folding(nn.Module):
@@ -71,27 +73,6 @@ def test_nothing_is_disturbed() -> None:
     assert not model.norm.training
     torch.testing.assert_close(model.state_dict(), state)
     assert not model.plain._forward_pre_hooks  # pyright: ignore[reportAttributeAccessIssue]
-
-
-class Followed(nn.Module):
-    """Every kind of fold that can be followed, and nothing that mixes examples."""
-
-    def __init__(self, *, recurs: bool = True) -> None:
-        super().__init__()
-        self.flat, self.time_flat, self.time_first = (nn.Linear(4, 4) for _ in range(3))
-        self.windows, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
-        self.norm, self.conv = nn.LayerNorm(4), nn.Conv1d(4, 4, 3, padding=1)
-        self.recurrent = nn.GRU(4, 4) if recurs else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        n, t, f = x.shape
-        y = self.norm(self.flat(x.reshape(n * t, f))).view(n, t, f).tanh()
-        y = self.time_flat(y.transpose(0, 1).reshape(t * n, f)).view(t, n, f).tanh()
-        y = self.time_first(y)
-        y = (y if self.recurrent is None else self.recurrent(y)[0]).transpose(0, 1)
-        windows = y.unflatten(1, (2, t // 2)).flatten(0, 1)
-        windows = self.conv(self.windows(windows).mT).mT.tanh()
-        return self.last(windows.reshape(n, t, f).mean(1))
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", flipout.Flipout(group=2), "independent"])
@@ -165,41 +146,11 @@ def test_bad_batches_are_refused(case: str) -> None:
     assert not model._forward_pre_hooks
 
 
-def test_a_folded_layer_called_alone_is_refused() -> None:
-    model: Any = flipout.perturb(Followed(), flipout.Gaussian(0.3), example_inputs=torch.randn(3, 6, 4))
-    with pytest.raises(errors.ExampleCount, match="only inside a call of the whole model"):
-        model.flat(torch.randn(18, 4))
-
-
 def test_it_costs_five_passes() -> None:
     model, calls = Followed(), []
     model.register_forward_pre_hook(lambda *_: calls.append(1))
     flipout.perturb(model, flipout.Gaussian(0.3), example_inputs=torch.randn(8, 6, 4))
     assert len(calls) <= 5
-
-
-class FeedForward(nn.Module):
-    """Only the flattened part is perturbed, as in OPT with its feed-forward layers chosen."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(x.flatten(0, 1)).view(x.shape)
-
-
-def test_rows_that_no_input_has_are_refused() -> None:
-    model, x = flipout.perturb(FeedForward(), flipout.Gaussian(0.3)), torch.randn(4, 9, 4)
-    with pytest.raises(
-        errors.ExampleCount, match=r"36 rows, .* called with 4 .*example_inputs=batch.*batch_dim=\{'fc': 0\}"
-    ):
-        model(x)
-    assert flipout.perturb(FeedForward(), flipout.Gaussian(0.3), batch_dim={"fc": 0})(x).shape == x.shape
-    followed: Any = flipout.perturb(FeedForward(), flipout.Gaussian(0.3), example_inputs=x)
-    with flipout.hold(followed):
-        followed(x)
-        assert len(flipout.example_weights(followed.fc)["weight"]) == 4
 
 
 @pytest.mark.parametrize("fold", [False, True])
@@ -222,3 +173,117 @@ def test_a_time_major_model(fold: bool) -> None:
         assert len(flipout.example_weights(model.head)["weight"]) == 6
     with pytest.raises(errors.Unsupported, match=r"say so: perturb\(…, example_inputs=…, batch_dim=1\)"):
         flipout.perturb(TimeMajor(), flipout.Gaussian(0.3), example_inputs=x)
+
+
+class Counted(nn.Module):
+    """Counts its calls, and refuses tokens of which 3 is not the first, as a model does that has places for images."""
+
+    def __init__(self, is_strict: bool) -> None:
+        super().__init__()
+        self.embed, self.fc, self.is_strict = nn.Embedding(9, 4), nn.Linear(4, 4), is_strict
+        self.calls = Counter[str]()  # no plain container, so that it is not put back
+
+    def forward(self, ids: Tensor) -> Tensor:
+        self.calls["forward"] += 1
+        if self.is_strict and not bool((ids[:, 0] == 3).all() and (ids[:, 1:] != 3).all()):
+            raise ValueError("no place for the image")
+        return self.fc(self.embed(ids).flatten(0, 1))
+
+
+@pytest.mark.parametrize(("is_strict", "most"), [(False, 5), (True, 8)])
+def test_a_conversion_costs_few_forward_passes(is_strict: bool, most: int) -> None:
+    ids = torch.tensor([[3, 4, 5], [3, 5, 6], [3, 7, 8], [3, 4, 8]])
+    model = flipout.perturb(Counted(is_strict), flipout.Gaussian(0.1), example_inputs=ids)
+    assert 5 <= model.calls["forward"] <= most <= 10
+    assert model.fc.flipout.layout == Layout(0, "example-major")
+
+
+def test_another_name_of_a_tied_weight_need_not_be_called() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shared, self.embed, self.head = nn.Embedding(9, 4), nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+            self.shared.weight = self.embed.weight = self.head.weight
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(self.embed(ids))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flipout.perturb(Tied(), flipout.Gaussian(0.1), example_inputs=torch.randint(9, (3, 5)))
+
+
+class Latents(nn.Module):
+    """Repeats a table for each example before a layer, as Perceiver does, and asks it of the examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("latents", torch.randn(5, 4))
+        self.places = nn.Embedding(7, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        latents: Any = self.latents
+        q, k = self.query(latents.expand(len(x), 5, 4)), self.key(x + self.places(torch.arange(x.shape[1])))
+        return (q @ k.mT).softmax(-1) @ k
+
+
+def test_rows_that_are_repeated_for_each_example_belong_to_it() -> None:
+    """Nothing in them moves, but one more example makes one more of them. Positions stay as many as they are."""
+    where = ["query.weight", "key.weight", "places.weight"]
+    with pytest.warns(errors.LayoutUnknown, match=r"places: nothing in its input moved"):
+        model: Any = flipout.perturb(Latents(), flipout.Gaussian(0.3), where=where, example_inputs=torch.randn(3, 7, 4))
+    assert model.query.flipout.layout == Layout(0, "plain")
+    assert model.places.flipout.layout is None
+
+
+def test_a_model_with_a_fixed_number_of_examples_is_shown_no_more() -> None:
+    class Fixed(Latents):
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) != 3:
+                raise ValueError("three examples")
+            return super().forward(x)
+
+    with pytest.warns(errors.LayoutUnknown, match=r"query: nothing in its input moved"):
+        flipout.perturb(Fixed(), flipout.Gaussian(0.3), example_inputs=torch.randn(3, 7, 4))
+
+
+def test_calls_that_differ_in_the_fold_alone_have_one_layout() -> None:
+    """One layer sees a token for each region, and the windows of the regions."""
+
+    class Regions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x.flatten(0, 1)).view(x.shape) + self.fc(x.mean(1))[:, None]
+
+    plain = Regions().double()
+    x = torch.randn(3, 5, 4, dtype=torch.float64)
+    model: Any = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.3), example_inputs=x)
+    assert model.fc.flipout.layout == Layout(0, "example-major")
+    with flipout.hold(model, seed=1):
+        y = model(x)
+        for n, weight in enumerate(flipout.example_weights(model.fc)["weight"]):
+            plain.fc.weight.data = weight
+            torch.testing.assert_close(y[n : n + 1], plain(x[n : n + 1]))
+
+
+def test_batch_dim_says_which_of_several_inputs_has_the_examples() -> None:
+    class Placed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, positions: Tensor, x: Tensor) -> Tensor:
+            return self.fc((x + positions[:, None]).transpose(0, 1)).transpose(0, 1)
+
+    inputs = torch.randn(7), torch.randn(3, 7, 4)
+    with pytest.raises(errors.InvalidInput, match=r"do not agree .* batch_dim=0\)"):
+        flipout.perturb(Placed(), flipout.Gaussian(0.3), example_inputs=inputs)
+    model: Any = flipout.perturb(Placed(), flipout.Gaussian(0.3), example_inputs=inputs, batch_dim=0)
+    assert model.fc.flipout.layout == Layout(1, "plain")
+    with flipout.hold(model, seed=1):
+        model(*inputs)
+        assert len(flipout.example_weights(model.fc)["weight"]) == 3

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from flipout.backend import using
-from flipout.ops import lstm, recurrent
+from flipout.backend import choosing
 from flipout.schemes import SchemeName
 from tests.networks import gradients
 from tests.nn.test_sequences import KINDS, NOISE, SCHEMES, call, states
-from tests.oracles import Case, Draws, check_truth, equal, loop, tensor
+from tests.oracles import Case, equal, loop, tensor
 
 LEARNED = flipout.MeanField(std=0.3)
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "LSTM": {"num_layers": 2, "bidirectional": True, "proj_size": 3},
     "GRU": {"num_layers": 2, "bias": False},
@@ -185,35 +185,6 @@ def test_autocast(kind: str, dtype: torch.dtype, scheme: Any) -> None:
         assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in layer.parameters())
 
 
-@pytest.mark.parametrize("draw", [Draws(), Draws(first=130, antithetic=True), Draws(group=3), Draws(rows=2)], ids=str)
-@pytest.mark.parametrize("noise", [flipout.Gaussian(0.3), flipout.DropConnect(0.5), LEARNED], ids=str)
-@pytest.mark.parametrize(
-    ("options", "where", "calls"),
-    [
-        ({}, None, 1),
-        ({"num_layers": 2, "bidirectional": True}, None, 4),
-        ({"num_layers": 2, "batch_first": True}, "weight_hh*", 2),
-        ({"bias": False}, ["weight_hh*", "weight_ih*"], 1),
-        ({}, "weight_ih*", 0),
-        ({"proj_size": 2}, None, 0),
-        ({}, "*", 0),
-    ],
-)
-def test_a_backward_pass_that_is_written_out_is_that_of_the_loop(
-    options: dict[str, Any], where: Any, calls: int, noise: Any, draw: Draws, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Double precision normally runs the definition; here it runs `FlippedLSTM`, for the calls that this serves."""
-    monkeypatch.setattr(recurrent, "WRITTEN_OUT_FOR", (torch.float64,))
-    run, seen = lstm.run_forward, []
-    monkeypatch.setattr(lstm, "run_forward", lambda *args: [seen.append(args), run(*args)])
-    plain = nn.LSTM(3, 4, **options).double()
-    rows, dim = 4, 0 if plain.batch_first else 1
-    x = tensor(*((rows, 5) if plain.batch_first else (5, rows)), 3)
-    layer = flipout.perturb(copy.deepcopy(plain), noise, where=where)
-    check_truth(Case(plain, (x, *states(plain, rows)), (dim, 1, 1), (dim, 1, 1), call, where), layer, draw)
-    assert len(seen) == (calls if draw.rows == 1 and draw.group is None else 0)
-
-
 @pytest.mark.parametrize("where", [None, "weight_hh*"])
 def test_single_precision_is_near_double(where: Any) -> None:
     """Sizes from which oneDNN multiplies, forward and backward."""
@@ -318,7 +289,7 @@ def test_a_backward_pass_that_is_written_out_refuses_to_be_differentiated() -> N
     x = torch.randn(5, 2, 3, requires_grad=True)
     with pytest.raises(errors.Unsupported, match="double precision"):
         torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
-    with using("eager"), flipout.hold(layer, seed=1):
+    with choosing("eager"), flipout.hold(layer, seed=1):
         (grad,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
     grad.square().sum().backward()
     assert all(p.grad is not None for p in layer.parameters())

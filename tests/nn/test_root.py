@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import flipout
-from tests.networks import Siamese, TiedLM, convnet, encoder, mlp
+from tests.networks import GAUSSIAN, Siamese, TiedLM, convnet, encoder, mlp
 
-GAUSSIAN = flipout.Gaussian(0.3)
 X = torch.linspace(-1, 1, 12).view(3, 4)
 ROUND_TRIPS = {
     "deepcopy": copy.deepcopy,

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 import flipout
 from flipout import errors
-from tests.networks import gradients, mlp
+from tests.networks import GAUSSIAN, gradients, mlp
 
-GAUSSIAN = flipout.Gaussian(0.3)
 X = torch.linspace(-1, 1, 12).view(3, 4)
 
 

@@ -18,7 +18,7 @@ LAYERS: dict[str, tuple[Any, type, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["flipout", flipout.Flipout(group=3), flipout.LowRank(2)], ids=str)
+@pytest.mark.parametrize("scheme", ["flipout", flipout.Flipout(group=3), flipout.LowRank(2), "rank_one"], ids=str)
 @pytest.mark.parametrize("name", LAYERS)
 def test_an_expanded_input_is_multiplied_by_the_mean_once(name: str, scheme: Any, monkeypatch) -> None:
     """Outputs and gradients equal those of copied rows, but W̄ is multiplied with a single row."""
@@ -41,7 +41,7 @@ def test_an_expanded_input_is_multiplied_by_the_mean_once(name: str, scheme: Any
     assert row_counts == [1, 6]
 
 
-SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent", flipout.LowRank(2)]
+SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent", flipout.LowRank(2), "rank_one"]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)

@@ -89,3 +89,16 @@ def test_low_rank_is_refused_by_name() -> None:
     layer = flipout.perturb(Plain(), flipout.Gaussian(0.3), scheme="low_rank")
     with pytest.raises(errors.Unsupported, match=r"Turned: scheme 'low_rank' needs .*scheme='flipout'"):
         layer(torch.randn(5, 6))
+
+
+def test_rank_one_forms_the_weights() -> None:
+    """The factors of a SimpleOp are unknown, so each example's weight is formed."""
+    layer, x = flipout.perturb(Plain().double(), flipout.Rademacher(0.3), scheme="rank_one"), torch.randn(5, 6).double()
+    with flipout.hold(layer, seed=1):
+        y = layer(x)
+        weights = flipout.example_weights(layer)["weight"]
+    layer.eval()
+    expected = torch.cat(
+        [torch.func.functional_call(layer, {"weight": w}, (row,)) for w, row in zip(weights, x.split(1), strict=True)]
+    )
+    torch.testing.assert_close(y, expected)

@@ -33,9 +33,9 @@ def test_masks_of_sequences_and_steps(per_step: bool, drawn: list[Tensor]) -> No
     (mask,) = drawn
     assert_probability(int((mask == 0).sum()), mask.numel(), 0.25)
     assert torch.equal(y[0] == 0, mask[0] == 0)  # from c = 0 on, a dropped update leaves nothing
-    twice = (mask[0] == 0) & (mask[-1] == 0)
-    assert torch.equal(c[0] == 0, twice)
-    assert_probability(int(twice.sum()), twice.numel(), 0.25**2 if per_step else 0.25)
+    always_dropped = (mask[0] == 0) & (mask[-1] == 0)
+    assert torch.equal(c[0] == 0, always_dropped)
+    assert_probability(int(always_dropped.sum()), always_dropped.numel(), 0.25**2 if per_step else 0.25)
 
 
 def test_a_state_that_is_dropped_is_forgotten(drawn: list[Tensor]) -> None:

@@ -1,4 +1,6 @@
-"""A sharded training run in pieces, in which a rank may be killed: python -m tests.scaling.restarted FOLDER [kill]
+"""A sharded training run in pieces, in which a rank may be killed.
+
+python -m tests.scaling.restarted FOLDER [RANK EPOCH STEP]: the rank dies in this epoch, before this step.
 
 The first rank keeps the run. Each epoch is a piece, written after the ranks have saved their distributed checkpoint.
 """
@@ -16,7 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from flipout.experiments.running.folder import open_run
-from flipout.experiments.running.progress import Progress
+from flipout.experiments.running.progress import RunProgress
 from tests.ranks import leave
 from tests.scaling.models import elbo_of, optimizer_of, reader, train
 from tests.scaling.torchrun import joined
@@ -27,7 +29,7 @@ SETTINGS = {"seed": 3, "device": "cpu"}
 
 
 class Training:
-    def __init__(self, folder: Path, rank: int, killed: bool) -> None:
+    def __init__(self, folder: Path, rank: int, killed: tuple[int, ...]) -> None:
         self.folder, self.rank, self.killed = folder, rank, killed
         self.model = shard(reader())
         self.elbo, self.optimizer = elbo_of(self.model), optimizer_of(self.model)
@@ -40,7 +42,7 @@ class Training:
         torch.manual_seed(seed)
         losses = []
         for step in range(2):
-            if self.killed and (self.rank, epoch, step) == (1, 2, 1):
+            if (self.rank, epoch, step) == self.killed:
                 os.kill(os.getpid(), signal.SIGKILL)
             here = slice(4 * self.rank, 4 * self.rank + 4)
             losses += [loss.item() for loss, _ in train(self.elbo, self.optimizer, here, 1)]
@@ -65,10 +67,10 @@ def broadcast(order: tuple[int, int] | None) -> tuple[int, int] | None:
     return box[0]
 
 
-def main(folder: Path, killed: bool) -> None:
+def main(folder: Path, killed: tuple[int, ...]) -> None:
     rank, is_first_attempt = joined(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-    training = Training(folder, rank, killed and is_first_attempt)
-    keeping = open_run(folder / "run", SETTINGS, resume=True, progress=Progress()) if rank == 0 else nullcontext()
+    training = Training(folder, rank, killed if is_first_attempt else ())
+    keeping = open_run(folder / "run", SETTINGS, resume=True, progress=RunProgress()) if rank == 0 else nullcontext()
     losses, trained_epochs = [], []
     with keeping as run:
         if run is None:
@@ -92,4 +94,4 @@ def main(folder: Path, killed: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:] == ["kill"])
+    main(Path(sys.argv[1]), tuple(map(int, sys.argv[2:])))

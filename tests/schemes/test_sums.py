@@ -12,11 +12,12 @@ import flipout
 from flipout._perturbation import Perturbation
 from flipout.errors import NoPopulation
 from flipout.nn.held_weights import weighted_sums
-from flipout.schemes import SchemeName, independent, low_rank, sums
+from flipout.schemes import SchemeName, independent, low_rank, rank_one, sums
 from tests.networks import TiedLM, convnet, encoder
 from tests.oracles import weights_of_each
 
 SCHEMES = (flipout.Flipout(), flipout.Flipout(group=3), flipout.Independent(), flipout.LowRank(), flipout.LowRank(3))
+SCHEMES += (flipout.RankOne(),)
 
 
 class Cells(nn.Module):
@@ -89,7 +90,7 @@ def test_the_sum_over_members_of_drawn_shapes(data: Any) -> None:
     n, limit = ints(1, 9), data.draw(st.sampled_from([1, 20, 100, 10**6]))
     group = data.draw(st.sampled_from([None, 1, 2, 4]))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (sums, independent, low_rank):
+        for module in (sums, independent, low_rank, rank_one):
             patch.setattr(module, "numbers_per_chunk", lambda tensor: limit)
         check(model, image(n, conv.in_channels, 5), image(n), first=ints(0, 5), group=group, antithetic=ints(0, 1) == 1)
 
@@ -110,7 +111,7 @@ def test_memory_does_not_grow_with_the_population(monkeypatch) -> None:
     model = flipout.nn.Linear(20, 30, bias=False, distribution=flipout.Gaussian(0.1))
     deltas = Perturbation.deltas
     monkeypatch.setattr(Perturbation, "deltas", lambda p, f, c: drawn.append(c * 600) or deltas(p, f, c))
-    for module in (sums, independent, low_rank):
+    for module in (sums, independent, low_rank, rank_one):
         monkeypatch.setattr(module, "numbers_per_chunk", lambda tensor: 10_000)
     for scheme in ("flipout", "independent"):
         with flipout.using(model, scheme=scheme), flipout.hold(model, seed=1, group=4):

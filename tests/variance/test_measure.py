@@ -1,30 +1,14 @@
 """measure agrees with the theorem on a regression whose variances are known in closed form."""
 
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import flipout
-from flipout.schemes import scheme_of
-from flipout.variance._gradients import BatchGradients
-from flipout.variance._sampler import Sampler
 from tests.variance import regression
-
-ERRORS = 5.0  # standard errors
-
-
-def measured(**options) -> flipout.variance.Measurements:
-    return flipout.variance.measure(
-        options.pop("model", None) or regression.model(),
-        regression.loss,
-        regression.data,
-        generator=torch.Generator().manual_seed(1),
-        **options,
-    )
+from tests.variance.measured import ERRORS, measured, small
 
 
 @pytest.mark.parametrize("scheme", ["shared", "flipout", "independent"])
@@ -59,13 +43,6 @@ def test_data_and_estimation_terms() -> None:
     assert record.estimation_term is not None
     assert record.data_term == pytest.approx(float(data.mean()) / 8, rel=0.05)
     assert record.data_term + record.estimation_term == pytest.approx(record.variance)
-
-
-def test_vmapped_and_single_draws_agree() -> None:
-    """Single draws use the schemes' own backward passes."""
-    for at_once in (1, 64):
-        (record,) = measured(batch_sizes=[1], schemes=["flipout"], draws=300, repeats=6, at_once=at_once)
-        assert abs(record.variance - regression.variance("flipout", 1)) < ERRORS * record.error
 
 
 def test_the_same_generator_gives_the_same_records() -> None:
@@ -104,30 +81,6 @@ def test_bad_arguments() -> None:
             measured(**{"batch_sizes": [4], "draws": 2, "repeats": 1, **options})
 
 
-def small(**options: Any) -> flipout.variance.Measurements:
-    net = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)), flipout.Gaussian(0.1))
-    settings = {"data": (torch.randn(9, 4), torch.randint(3, (9,))), "loss": nn.functional.cross_entropy, **options}
-    net.train(settings.pop("train", False))
-    loss, data = settings.pop("loss"), settings.pop("data")
-    return flipout.variance.measure(net, loss, data, **{"batch_sizes": [2], "draws": 4, "repeats": 2, **settings})
-
-
-def test_a_model_loss_or_data_set_that_cannot_be_measured_is_refused() -> None:
-    sums = partial(nn.functional.cross_entropy, reduction="sum")
-    single = partial(nn.functional.cross_entropy, reduction="none")
-    for options, message in (
-        ({"train": True}, "1 .BatchNorm1d. is in training mode"),
-        ({"loss": sums}, "the mean over the examples"),
-        ({"loss": single}, "the mean over the examples"),
-        ({"loss": lambda output, _: output.mean() * torch.nan}, "expected a finite number"),
-        ({"data": (torch.randn(9, 4), torch.randint(3, (8,)))}, "two tensors of one length"),
-        ({"data": torch.randn(9, 4)}, "two tensors of one length"),
-        ({"data": (np.zeros((9, 4)), np.zeros(9))}, "two tensors of one length"),
-    ):
-        with pytest.raises(flipout.errors.InvalidArgument, match=message):
-            small(**options)
-
-
 def test_records_name_the_options_of_schemes() -> None:
     found = small(schemes=["flipout", flipout.Flipout(group=2)])
     assert {r.scheme for r in found} == {"flipout", "flipout(group=2)"}
@@ -141,46 +94,6 @@ def test_records_name_the_options_of_schemes() -> None:
         found.select(scheme="shared")
     with pytest.raises(flipout.errors.InvalidArgument, match="no records"):
         flipout.variance.Measurements([]).select(scheme="shared").plot()
-
-
-OPTIONS = [
-    "shared",
-    "flipout",
-    "independent",
-    "local_reparam",
-    flipout.Flipout(group=2),
-    flipout.Flipout(reuse_signs=True),
-    flipout.Flipout(group=3, reuse_signs=True),
-    flipout.Flipout(perturbation_dtype=torch.float8_e4m3fn),
-    flipout.LowRank(1),
-    flipout.LowRank(3),
-]
-
-
-@pytest.mark.parametrize("bases", [1, 2])
-@pytest.mark.parametrize("at_once", [1, 64])
-@pytest.mark.parametrize("scheme", OPTIONS, ids=str)
-def test_measured_gradients_are_those_of_training(scheme: Any, at_once: int, bases: int) -> None:
-    """Under every option of every scheme, they equal the gradients of a training step with the same draws."""
-    torch.manual_seed(0)
-    net = flipout.perturb(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), flipout.Gaussian(0.5))
-    x, y, seeds = torch.randn(5, 8, 4), torch.randint(3, (5, 8)), torch.arange(5 * bases).view(bases, 5)
-    sampler = Sampler(net, nn.functional.cross_entropy, (x, y), torch.Generator(), sub_batch=2, at_once=at_once)
-    with flipout.using(net, scheme=scheme):
-        batches = BatchGradients(sampler, 8, scheme_of(scheme), bases)
-        step = min(batches.at_once, 5)
-        found = [batches.captured(x[i : i + step], y[i : i + step], seeds[:, i : i + step]) for i in range(0, 5, step)]
-        for name, parameter in net.named_parameters():
-            expected = []
-            for i in range(5):
-                net.zero_grad()
-                for part in range(0, 8, 2):
-                    here = slice(part, part + 2)
-                    with flipout.hold(net, seed=int(seeds[part * bases // 8, i]), first=part):
-                        (nn.functional.cross_entropy(net(x[i, here]), y[i, here]) / 4).backward()
-                assert parameter.grad is not None
-                expected.append(parameter.grad.clone())
-            torch.testing.assert_close(torch.cat([gradients[name] for gradients in found]), torch.stack(expected))
 
 
 def test_reused_signs_have_the_variance_of_training() -> None:
@@ -207,8 +120,30 @@ def test_reused_signs_have_the_variance_of_training() -> None:
             assert abs(1 / size - expected) > ERRORS * max(reused_signs.error, drawn.error)
 
 
-def test_each_draw_has_its_own_dropout() -> None:
-    net = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), flipout.Gaussian(0.0))
-    data = torch.ones(1, 4), torch.zeros(1, dtype=torch.int64)
-    found = flipout.variance.measure(net, nn.functional.cross_entropy, data, batch_sizes=[1], draws=20, repeats=2)
-    assert all(r.variance > 0 for r in found)
+def test_the_mirrored_pair_is_a_scheme_of_its_own() -> None:
+    """The gradient (w̃·x − y) x of a linear map is linear in the noise: what is left is the variance of the data / N."""
+    torch.manual_seed(0)
+    model: Any = flipout.perturb(nn.Linear(3, 1, bias=False).double(), flipout.Gaussian(0.5))
+    x, y = torch.randn(40, 3).double(), torch.randn(40, 1).double()
+    of_each = (model.weight.detach() @ x.T - y.T).T * x
+    schemes: list[Any] = ["flipout", flipout.variance.Antithetic("flipout"), flipout.variance.Antithetic("shared")]
+    found = flipout.variance.measure(
+        model,
+        lambda output, target: (output - target).square().mean() / 2,
+        (x, y),
+        batch_sizes=[4, 32],
+        schemes=schemes,
+        draws=300,
+        repeats=12,
+        sub_batch=16,
+        generator=torch.Generator().manual_seed(1),
+    )
+    for record in found:
+        theory = float(of_each.var(0, correction=0).mean()) / record.batch_size
+        if record.scheme == "flipout":
+            assert record.variance > 1.2 * theory
+        else:
+            assert abs(record.variance - theory) < ERRORS * record.error
+    assert {record.scheme for record in found} == {"flipout", "antithetic(flipout)", "antithetic(shared)"}
+    with pytest.raises(flipout.errors.InvalidArgument, match="scheme"):
+        measured(schemes=[flipout.variance.Antithetic("flip")], batch_sizes=[4])  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""Records: curves, selections, files, the figure and short reprs."""
+"""Records: curves, selections, files and short reprs."""
 
 import pytest
 
@@ -29,13 +29,6 @@ def test_files(tmp_path) -> None:
     assert len((tmp_path / "m.csv").read_text().splitlines()) == 4
     assert [len(measured.select(scheme=scheme, batch_size=4)) for scheme in ("flipout", "shared")] == [1, 0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.csv", "m.json"]
-
-
-def test_figure(tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    measured = Measurements(record(n, 1 / n, 0.1 / n, scheme) for n in (1, 4, 16) for scheme in ("shared", "flipout"))
-    measured.plot(tmp_path / "f.png")
-    assert (tmp_path / "f.png").stat().st_size > 1000
 
 
 def test_reprs_are_short() -> None:

@@ -24,65 +24,41 @@ import flipout
 from flipout import errors
 
 from .oracle import Family, compare
-from .text import WORDS, tokens
+from .sizes import MORE, SIZES, TEXT_PART
+from .text import tokens
 
-_SIZES: dict[str, Any] = {
-    **dict.fromkeys(
-        ("hidden_size", "d_model", "n_embd", "dim", "embedding_dim", "word_embed_proj_dim", "embed_dim"), 16
-    ),
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers"), 2),
-    **dict.fromkeys(("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads"), 4),
-    **dict.fromkeys(("decoder_attention_heads", "num_key_value_heads"), 4),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff"), 24),
-    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 12),
-    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), 4),
-    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "moe_k"), 2),
-    **dict.fromkeys(("n_group", "topk_group"), 1),
-    "head_dim": 4,
-    "d_kv": 4,
-    "kv_lora_rank": 8,
-    "q_lora_rank": 8,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 4,
-    "v_head_dim": 4,
-    "state_size": 4,
-    "ssm_state_size": 4,
-    "vocab_size": WORDS,
-    "max_position_embeddings": 32,
-    "n_positions": 32,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "use_cache": False,
-    "attention_probs_dropout_prob": 0.0,
-    "is_decoder": True,
-}
 _MOST = 3_000_000  # numbers of a model that counts as tiny
+
+
+def config_of(config_type: type[Any], name: str) -> Any:
+    """Return a tiny configuration of the model of that name."""
+    allowed = inspect.signature(config_type.__init__).parameters
+    sizes = {size: value for size, value in SIZES.items() if size in allowed}
+    if not sizes:
+        sizes = {size: value for size, value in SIZES.items() if hasattr(config_type(), size)}
+    return config_type(**{**sizes, **MORE.get(name, {})})
 
 
 def built() -> Iterator[tuple[str, nn.Module | str]]:
     """Yield the name of each model with the model, or with why it could not be built small."""
     for config_type, model_type in MODEL_FOR_CAUSAL_LM_MAPPING.items():
         kinds: tuple[Any, ...] = model_type if isinstance(model_type, tuple) else (model_type,)
+        name = kinds[0].__name__
         try:
-            allowed = inspect.signature(config_type.__init__).parameters
-            sizes = {name: value for name, value in _SIZES.items() if name in allowed}
-            if not sizes:
-                sizes = {name: value for name, value in _SIZES.items() if hasattr(config_type(), name)}
-            config = config_type(**sizes)
+            config: Any = config_of(type(config_type().get_text_config()) if name in TEXT_PART else config_type, name)
             with torch.device("meta"):
                 count = sum(p.numel() for p in kinds[0](config).parameters())
             if count > _MOST:
-                yield kinds[0].__name__, f"not tiny: {count} numbers"
+                yield name, f"not tiny: {count} numbers"
                 continue
             torch.manual_seed(0)
             built = kinds[0](config)
             built.config._experts_implementation = "eager"
             copy.deepcopy(built).double().eval()(**tokens(2))
-            yield kinds[0].__name__, built
+            yield name, built
         except Exception as error:
             yield (
-                kinds[0].__name__,
+                name,
                 f"not built: {type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}",
             )
 

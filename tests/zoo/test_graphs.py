@@ -35,3 +35,19 @@ def test_a_graph_that_shares_its_weights() -> None:
         weights = weights_by_example(model)[0]
     assert sorted(weights) == ["convs.0.lin.weight", "convs.1.lin.weight"]
     torch.testing.assert_close(actual, functional_call(plain, weights, (x, EDGES)))
+
+
+def test_isomorphism_networks_share_their_weights() -> None:
+    """A GIN adds up the neighbours before its layers, so nodes with weights of their own would be mixed on purpose."""
+    plain = pyg.GIN(4, 8, 2, 3).double().eval()
+    model = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.3), scheme="shared")
+    x = torch.randn(NODES, 4).double()
+    with flipout.hold(model, seed=1):
+        actual = model(x, EDGES)
+        weights = weights_by_example(model)[0]
+    assert len([name for name in weights if name.endswith("weight")]) == 4
+    torch.testing.assert_close(actual, functional_call(plain, weights, (x, EDGES)))
+    noisy = flipout.perturb(copy.deepcopy(plain), flipout.Gaussian(0.3))
+    with flipout.hold(noisy, seed=1):
+        noisy(x, EDGES)
+        assert len(weights_by_example(noisy)) == NODES  # a node is an example

@@ -29,6 +29,7 @@ EXPERTS_SHARED = {"*experts*": "shared", "*": "flipout"}
         ("Bert", EXACT),
         ("T5", EXACT),
         ("Bart", EXACT),
+        ("Mamba2", SINGLE),
     ],
 )
 def test_a_language_model_is_its_examples_alone(name: str, bound: float) -> None:
@@ -48,7 +49,7 @@ def test_a_state_space_model_reads_the_weights_of_its_layers() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["flipout", "independent", "shared"])
-@pytest.mark.parametrize("name", ["Llama", "Gemma3Text", "Mamba"])
+@pytest.mark.parametrize("name", ["Llama", "Gemma3Text", "Mamba", "Mamba2"])
 def test_every_parameter_can_be_noisy(name: str, scheme: str) -> None:
     """Norms, scaled embeddings that are tied to the head, and A_log of a state space included."""
     assert compare(family(name, where="*", scheme=scheme)) < SINGLE

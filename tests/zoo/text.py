@@ -58,6 +58,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "Mixtral": {**_SMALL, "num_local_experts": 4, "num_experts_per_tok": 2},
     "Mamba": {"vocab_size": WORDS, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2, "pad_token_id": 0},
+    "Mamba2": {
+        "vocab_size": WORDS,
+        "hidden_size": 16,
+        "state_size": 4,
+        "num_hidden_layers": 2,
+        "num_heads": 4,
+        "head_dim": 8,
+        "n_groups": 2,
+        "chunk_size": 4,
+        "pad_token_id": 0,
+    },
     "T5": {
         "vocab_size": WORDS,
         "d_model": 16,

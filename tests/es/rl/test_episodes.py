@@ -214,6 +214,24 @@ def test_bad_environments(environment: Any, how: dict[str, Any], model: nn.Modul
         strategy(rl.Episodes(environment, **how), model).step()
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Pendulum-v9", r"Episodes\('Pendulum-v9'\): .*provides versioned environments: \[ `v1` \]"),
+        ("Pendulun-v1", "Did you mean: `Pendulum`"),
+        ("NoSuchPackage/Pong-v5", "Namespace NoSuchPackage not found"),
+    ],
+)
+def test_an_unknown_environment_is_refused_at_once(name: str, said: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=said):
+        rl.Episodes(name)
+
+
+def test_the_latest_version_and_modules_are_left_to_gymnasium() -> None:
+    assert rl.Episodes("Pendulum").environment == "Pendulum"
+    assert rl.Episodes("no_such_module:Thing-v0").environment == "no_such_module:Thing-v0"
+
+
 @pytest.mark.parametrize("how", [{"episodes": 0}, {"steps": 0}, {"action_noise": -1}, {"observed": 2}])
 def test_bad_arguments(how: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidArgument, match="expected"):
@@ -223,4 +241,4 @@ def test_bad_arguments(how: dict[str, Any]) -> None:
 def test_without_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(errors.MissingExtra, match=r"pip install 'flipout\[rl\]'"):
-        strategy(rl.Episodes(CARTPOLE), linear(2, 4)).step()
+        rl.Episodes(CARTPOLE)

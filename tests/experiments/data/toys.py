@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from flipout.experiments.data.checksums import DataSet, File, Origin, member
+from flipout.experiments.data.checksums import DataSet, Download, File, member
 
 CONTENT = {"a.txt": bytes(range(256)) * 5, "b.txt": b"all of b\n" * 50}
 GZIPPED = {name: gzip.compress(content, mtime=0) for name, content in CONTENT.items()}
@@ -29,7 +29,7 @@ def tarball(contents: Mapping[str, bytes] = CONTENT) -> bytes:
 
 
 def toy(url: str = "http://127.0.0.1:9/toy.tar.gz", archive: bytes = b"") -> DataSet:
-    origin = Origin(url, sha256(archive))
+    origin = Download(url, sha256(archive))
     return DataSet(
         "Toy",
         tuple(

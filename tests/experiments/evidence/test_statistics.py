@@ -6,8 +6,6 @@ import pytest
 
 from flipout import _student as student
 from flipout.experiments.evidence import statistics
-from flipout.experiments.evidence.colours import COLOURS
-from flipout.variance import _figures as figures
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.5, 0.95, 0.9995, 1 - 1e-3 / 120])
@@ -26,7 +24,3 @@ def test_quantiles_and_tail_of_f(above, below):
 @pytest.mark.parametrize("values", [[2.0], [1.0, 2.0, 4.0], [3.0, 3.0]])
 def test_intervals(values):
     assert statistics.interval(values) == pytest.approx(student.interval(values))
-
-
-def test_schemes_have_the_colours_of_the_library():
-    assert COLOURS == figures.COLOURS

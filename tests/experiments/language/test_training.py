@@ -9,12 +9,12 @@ from torch.nn.functional import cross_entropy
 
 import flipout
 from flipout.experiments import data
-from flipout.experiments.language.models import Dropout, Shape
+from flipout.experiments.language.models import DropoutRates, Shape
 from flipout.experiments.language.rows import CHARACTERS, WORDS
 from flipout.experiments.language.schedules import Schedule
-from flipout.experiments.language.training import LanguageTraining, Randomness, Trainer
+from flipout.experiments.language.training import LanguageTraining, Randomness, RowTrainer
 from flipout.experiments.running.folder import open_run
-from flipout.experiments.running.progress import Progress
+from flipout.experiments.running.progress import RunProgress
 from flipout.experiments.running.runs import Run
 
 SHAPE = Shape(embedding=6, hidden=6)
@@ -31,7 +31,7 @@ DEVICES = [
 
 @pytest.fixture(params=DEVICES)
 def run(request, tmp_path):
-    with open_run(tmp_path, {"seed": 0, "device": request.param}, resume=False, progress=Progress()) as opened:
+    with open_run(tmp_path, {"seed": 0, "device": request.param}, resume=False, progress=RunProgress()) as opened:
         yield opened
 
 
@@ -41,7 +41,7 @@ def text(run: Run) -> data.Text:
     return data.Text(train, valid, test, tuple("abcdefghijk"), "random")
 
 
-def epoch(*trainers: Trainer) -> None:
+def epoch(*trainers: RowTrainer) -> None:
     for trainer in trainers:
         trainer.begin()
     for step in range(len(trainers[0].walk.places)):
@@ -53,14 +53,14 @@ def epoch(*trainers: Trainer) -> None:
         trainer.finish(seconds=1.0)
 
 
-def told(trainer: Trainer) -> tuple[list, list]:
+def told(trainer: RowTrainer) -> tuple[list, list]:
     return trainer.history, [weight.tolist() for weight in trainer.weights().values()]
 
 
 @pytest.mark.parametrize("config", [TRAINING, ADAM, replace(TRAINING, activation=2.0, temporal=1.0)])
 def test_an_epoch_is_that_of_a_plain_loop(run, config):
-    row = replace(WORDS[4], drop=Dropout())
-    trainer, corpus = Trainer(config, SHAPE, row, 0, text(run), run), text(run)
+    row = replace(WORDS[4], drop=DropoutRates())
+    trainer, corpus = RowTrainer(config, SHAPE, row, 0, text(run), run), text(run)
     model = flipout.freeze(row.model(11, SHAPE, run.seed_of("network.0"))).to(run.device)
     kinds = {"sgd": torch.optim.SGD, "amsgrad": lambda p, lr: torch.optim.Adam(p, lr, amsgrad=True)}
     optimizer = kinds[config.optimizer](model.parameters(), config.schedule.rate)
@@ -87,9 +87,9 @@ def test_an_epoch_is_that_of_a_plain_loop(run, config):
 
 
 def test_side_by_side_is_as_alone(run):
-    def trainers() -> list[Trainer]:
+    def trainers() -> list[RowTrainer]:
         shape = Shape(embedding=6, hidden=6)
-        return [Trainer(TRAINING, shape, row, 1, text(run), run) for row in (WORDS[0], WORDS[1], WORDS[5])]
+        return [RowTrainer(TRAINING, shape, row, 1, text(run), run) for row in (WORDS[0], WORDS[1], WORDS[5])]
 
     together = trainers()
     for _ in range(3):
@@ -111,10 +111,10 @@ def test_side_by_side_is_as_alone(run):
 
 @pytest.mark.parametrize("config", [TRAINING, replace(ADAM, carried=False)])
 def test_what_is_kept_is_all_that_the_next_epochs_need(run, config):
-    first = Trainer(config, SHAPE, WORDS[0], 0, text(run), run)
+    first = RowTrainer(config, SHAPE, WORDS[0], 0, text(run), run)
     for _ in range(2):
         epoch(first)
-    second = Trainer(config, SHAPE, WORDS[0], 0, text(run), run)  # takes up what the first has kept
+    second = RowTrainer(config, SHAPE, WORDS[0], 0, text(run), run)  # takes up what the first has kept
     assert second.history == first.history
     for trainer in (first, second):
         epoch(trainer)
@@ -128,7 +128,7 @@ def test_what_is_kept_is_all_that_the_next_epochs_need(run, config):
 
 
 def test_the_best_weights_come_back(run, monkeypatch):
-    trainer = Trainer(TRAINING, SHAPE, WORDS[1], 0, text(run), run)
+    trainer = RowTrainer(TRAINING, SHAPE, WORDS[1], 0, text(run), run)
     values = iter([3.0, 2.0, 2.5])
     trainer.validate = lambda: setattr(trainer, "valid_loss", torch.tensor(next(values)))
     epoch(trainer)
@@ -144,7 +144,7 @@ def test_the_best_weights_come_back(run, monkeypatch):
 
 def test_windows_from_a_zero_state_come_in_another_order_each_epoch(run):
     config = replace(ADAM, carried=False)
-    trainer = Trainer(config, Shape(0, 6, 1), CHARACTERS[0], 0, text(run), run)
+    trainer = RowTrainer(config, Shape(0, 6, 1), CHARACTERS[0], 0, text(run), run)
     orders = []
     for _ in range(2):
         epoch(trainer)
@@ -180,10 +180,10 @@ def test_every_row_is_captured_and_learns(tmp_path, row, precision):
     shape = Shape(embedding=64, hidden=64) if row in WORDS else Shape(0, 64, 1, orthogonal=True, forget_bias=1.0)
     config = replace(ADAM, batch=8, window=12, precision=precision, schedule=Schedule(rate=0.01, epochs=9))
     tokens = torch.arange(4000) % 11
-    with open_run(tmp_path, settings, resume=False, progress=Progress()) as run:
+    with open_run(tmp_path, settings, resume=False, progress=RunProgress()) as run:
         tokens = tokens.to(run.device)
         corpus = data.Text(tokens, tokens[:500], tokens[:500], tuple("abcdefghijk"), "counting")
-        trainer = Trainer(config, shape, row, 0, corpus, run)
+        trainer = RowTrainer(config, shape, row, 0, corpus, run)
         for _ in range(3):
             epoch(trainer)
         assert trainer.step.graph is not None

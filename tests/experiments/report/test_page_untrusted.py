@@ -1,6 +1,5 @@
 """Whatever the files of a run say, they are refused by name, or shown as text."""
 
-import ast
 import json
 import re
 from collections.abc import Iterator
@@ -10,21 +9,27 @@ from typing import Any
 import pytest
 
 from flipout.errors import DataError
-from flipout.experiments.report import page
-from flipout.experiments.report.markup import Html, html, joined
 from flipout.experiments.report.page import write_page
 from flipout.experiments.running.results import Result
 from tests.experiments.report.pages import CHECKS, LAYERS, Parsed, finished, seen_in
 
 FILES = ("result.json", "config.json", "environment.json")
+
+
 REFRESH = '"><meta http-equiv="refresh" content="0;url=https://example.org">'
+
+
 TEXTS = (
     REFRESH,
     "javascript:alert(1)<script>alert(1)</script>",
     '\'><img src=x onerror=alert(1)>" onclick="alert(1)" href="javascript:alert(1)',
     "{0.__class__} {run.folder} &lt;b&gt;</style></title><base href=https://example.org>",
 )
+
+
 OTHERS = ("", "1.5e+" + "9" * 5000, None, True, -1.5, 10**400, [], [REFRESH], {REFRESH: [REFRESH]}, [[None, None]])
+
+
 SAID = ("id", "href", "aria-labelledby", "aria-label", "alt", "data-label", "value", "datetime", "src")
 
 
@@ -215,34 +220,3 @@ def test_the_name_of_a_folder_is_text(clean, tmp_path):
     folder = clean[0].rename(clean[0].with_name("'\"><script>alert(1)<"))
     write_page([folder, clean[1]], tmp_path / "report.html")
     assert shape(tmp_path / "report.html") <= expected
-
-
-def test_a_template_escapes_all_but_markup():
-    inner = html("<b>{x}</b>", x="<i>")
-    assert inner == "<b>&lt;i&gt;</b>"
-    assert html('<a href="#{x}">{y}</a>{n:.1f}', x='"', y=inner, n=1.25) == f'<a href="#&quot;">{inner}</a>1.2'
-    assert joined(["<", inner], "<br>") == f"&lt;<br>{inner}"
-    assert (
-        html("{x}", x=f"{inner}") == "&lt;b&gt;&amp;lt;i&amp;gt;&lt;/b&gt;"
-    )  # no longer markup: safe, and seen at once
-
-
-SOURCES = sorted(Path(page.__file__).parent.glob("*.py"))
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_markup_is_made_of_constant_templates_alone(source):
-    """The type checker refuses an f-string as a template; this test refuses markup outside templates."""
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            assert "<" not in "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id == "html":
-                (template,) = node.args
-                assert isinstance(template, ast.Constant)
-                tags = re.findall(r"<[^>]*>", str(template.value))
-                bare = [tag for tag in tags if "{" in re.sub(r'="[^"]*"', "", tag)]
-                assert all(re.fullmatch(r"<(details|tr)[^{}]*\{(open|attributes)\}>", tag) for tag in bare), bare
-            if node.func.id == Html.__name__:
-                assert source.stem in ("markup", "page")

@@ -7,7 +7,7 @@ import pytest
 
 from flipout.errors import DataError, RunError
 from flipout.experiments.registry import EXPERIMENTS
-from flipout.experiments.report.redraw import redraw
+from flipout.experiments.report.redraw import redraw_figures
 from tests.experiments.toy_experiment import TOY, ToyConfig, content
 
 
@@ -18,6 +18,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     TOY.run(ToyConfig(size=5), tmp_path / "toy", preset="smoke")
     config = json.loads((tmp_path / "toy" / "config.json").read_text())
     (tmp_path / "toy" / "config.json").write_text(json.dumps({**config, "device": "cuda:7"}))
+    (tmp_path / "toy" / "checksums.jsonl").unlink()  # as in runs of early versions
     return tmp_path / "toy"
 
 
@@ -25,7 +26,7 @@ def test_lost_figures_come_back_and_nothing_else_changes(folder):
     before, environment = content(folder), (folder / "environment.json").read_bytes()
     for path in (folder / "figures").iterdir():
         path.unlink()
-    redraw(folder)
+    redraw_figures(folder)
     assert content(folder) == before
     assert (folder / "environment.json").read_bytes() == environment
 
@@ -37,7 +38,7 @@ def test_old_figures_are_replaced_and_the_list_of_the_result_is_kept_right(folde
     held["figures"] = [{"name": "older", "caption": "gone"}]
     (folder / "result.json").write_text(json.dumps(held))
     (folder / "figures" / "curve.svg").write_text("old")
-    redraw(folder)
+    redraw_figures(folder)
     assert content(folder)["figures/curve.svg"] == before["figures/curve.svg"]
     now = json.loads((folder / "result.json").read_text())
     assert now == {**held, "figures": [{"name": "curve", "caption": "β against N"}]}
@@ -47,7 +48,7 @@ def test_what_is_missing_is_named_and_figures_stay(folder):
     (folder / "pieces" / "measure.3.json").unlink()
     before = content(folder)
     with pytest.raises(RunError, match=r"measure\.3\.json is not there.*cannot be drawn again"):
-        redraw(folder)
+        redraw_figures(folder)
     assert content(folder) == before
 
 
@@ -55,10 +56,29 @@ def test_what_is_missing_is_named_and_figures_stay(folder):
 def test_an_unfinished_run_is_refused(folder, missing):
     (folder / missing).unlink()
     with pytest.raises(DataError, match=f"is not a finished run.*{missing}"):
-        redraw(folder)
+        redraw_figures(folder)
 
 
 def test_an_experiment_that_is_not_here_is_refused(folder, monkeypatch):
     monkeypatch.delitem(EXPERIMENTS, "toy")
     with pytest.raises(DataError, match=r"is not a finished run of an experiment here.*toy"):
-        redraw(folder)
+        redraw_figures(folder)
+
+
+def test_a_changed_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, "toy", TOY)
+    folder = tmp_path / "toy"
+    TOY.run(ToyConfig(), folder, preset="smoke")
+    piece = folder / "pieces" / "measure.0.json"
+    piece.write_text(piece.read_text().replace("0.", "0.1", 1))
+    with pytest.raises(RunError, match=r"measure\.0\.json is broken \(.* bytes with SHA-256 .* found; expected"):
+        redraw_figures(folder)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(DataError, match=r"\(Mismatch: config\.json: 2 bytes with SHA-256"):
+        redraw_figures(folder)
+
+
+def test_work_that_fails_on_old_files_names_those_that_nobody_checked(folder):
+    (folder / "pieces" / "measure.0.json").write_text("[]")
+    with pytest.raises(DataError, match=r"TypeError.*have no checksum .*: pieces/measure\.0\.json"):
+        redraw_figures(folder)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from flipout.experiments.running import progress
-from flipout.experiments.running.progress import Progress
+from flipout.experiments.running.progress import RunProgress
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,7 +50,7 @@ def clock(monkeypatch):
 
 def test_elsewhere_a_plain_line_now_and_then(clock):
     stream = io.StringIO()
-    with Progress(stream) as shown:
+    with RunProgress(stream) as shown:
         assert list(shown.track(range(20), "train")) == list(range(20))
     lines = stream.getvalue().splitlines()
     assert lines[0] == "train:  30%, 0:06 passed, 0:14 left"
@@ -63,7 +63,7 @@ def test_elsewhere_a_plain_line_now_and_then(clock):
 def test_nothing_is_left_of_loops_under_a_second(clock, terminal):
     clock.tick = 0.01
     stream = Terminal() if terminal else io.StringIO()
-    with Progress(stream) as shown:
+    with RunProgress(stream) as shown:
         for _ in shown.track(range(5), "outer"):
             assert list(shown.track("abc", "inner")) == ["a", "b", "c"]
     assert (stream.last if isinstance(stream, Terminal) else stream.getvalue().splitlines()) == []
@@ -71,7 +71,7 @@ def test_nothing_is_left_of_loops_under_a_second(clock, terminal):
 
 def test_the_time_left_goes_by_weight(clock):
     stream = io.StringIO()
-    with Progress(stream) as shown:
+    with RunProgress(stream) as shown:
         for weight in shown.track([1, 9], "measure", weight=float):
             clock.now += 10 * weight
     first = stream.getvalue().splitlines()[0]
@@ -80,7 +80,7 @@ def test_the_time_left_goes_by_weight(clock):
 
 def test_a_loop_that_ends_early_has_no_share_to_tell(clock):
     stream = io.StringIO()
-    with Progress(stream) as shown:
+    with RunProgress(stream) as shown:
         for step in shown.track(range(10**4), "train to 85%", most=True):
             if step == 12:
                 break
@@ -90,7 +90,7 @@ def test_a_loop_that_ends_early_has_no_share_to_tell(clock):
 def test_hours_are_shown_and_empty_loops_end(clock):
     clock.tick = 2000.0
     stream = io.StringIO()
-    with Progress(stream) as shown:
+    with RunProgress(stream) as shown:
         assert list(shown.track([], "nothing")) == []
         assert list(shown.track([1, 2], "weightless", weight=lambda _: 0.0)) == [1, 2]
         assert list(shown.track([1, 2, 3], "long")) == [1, 2, 3]
@@ -102,7 +102,7 @@ def test_hours_are_shown_and_empty_loops_end(clock):
 
 def test_bars_on_a_terminal_make_room_for_each_other(clock):
     stream = Terminal()
-    with Progress(stream) as shown:
+    with RunProgress(stream) as shown:
         for _ in shown.track(range(3), "outer"):
             for _ in shown.track(range(4), "inner"):
                 pass
@@ -127,19 +127,60 @@ def test_bars_on_a_terminal_make_room_for_each_other(clock):
 def test_an_error_inside_of_nested_loops_leaves_the_terminal_in_order(clock):
     stream = Terminal()
 
-    def fail(shown: Progress) -> None:
+    def fail(shown: RunProgress) -> None:
         for _ in shown.track(range(3), "outer"):
             for number in shown.track([1, 0], "inner"):
                 assert 1 / number
 
-    with Progress(stream) as shown:
+    with RunProgress(stream) as shown:
         with pytest.raises(ZeroDivisionError):
             fail(shown)
         rest = shown.track("ab", "after")
         assert next(rest) == "a"
     assert stream.getvalue().endswith("\x1b[?25h")
     assert list(rest) == ["b"]
-    assert shown.depth == 0
+    assert shown.loops == []
+
+
+def test_ctrl_c_leaves_no_bar_behind(clock):
+    stream = Terminal()
+
+    def stopped() -> None:
+        with RunProgress(stream) as shown:
+            for _ in shown.track(range(3), "outer"):
+                for number in shown.track(range(9), "inner"):
+                    if number == 5:
+                        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert "inner" in stream.getvalue()
+    assert stream.last == []
+    assert stream.getvalue().endswith("\x1b[?25h")
+
+
+def test_bars_show_the_time_left_by_kind(clock):
+    stream = Terminal()
+    items, last = [("fast", 1), ("slow", 1), ("slow", 9)], []
+    with RunProgress(stream) as shown:
+        for name, weight in shown.track(items, "measure", lambda item: item[1], kind=lambda item: item[0]):
+            clock.now += weight * {"fast": 1, "slow": 100}[name]
+            shown.bars.refresh()
+            last = stream.last
+        assert "15:09 left" in " ".join(last)  # 9 · 101 s
+
+
+def test_the_bar_of_an_outer_loop_moves_with_the_inner_one(clock):
+    """Two equal items of 100 s: after 25 s of the first, 75 s of it and the whole second are left."""
+    stream, seen = Terminal(), ""
+    with RunProgress(stream) as shown:
+        for outer in shown.track("ab", "outer"):
+            for step in shown.track(range(100), "inner"):
+                if (outer, step) == ("a", 25):
+                    shown.bars.refresh()
+                    seen = stream.last[0]
+    assert re.match(r"outer +[━╸╺]+ +(12|13) % ", seen)
+    assert re.search(r"2:5\d left", seen)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
@@ -147,8 +188,8 @@ def test_stderr_on_a_terminal_gets_bars():
     import pty
 
     code = (
-        "import time; from flipout.experiments.running.progress import Progress\n"
-        "with Progress() as shown:\n"
+        "import time; from flipout.experiments.running.progress import RunProgress\n"
+        "with RunProgress() as shown:\n"
         "    for _ in shown.track(range(3), 'train'): time.sleep(0.4)"
     )
     ours, theirs = pty.openpty()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flipout.experiments.running.reader import Environment, Mismatch, Settings, convert, load, load_lines
+from flipout._typed import Mismatch
+from flipout.experiments.running.reader import Environment, SavedSettings, convert, decode, decode_lines
 
 RESULTS = Path(__file__).parents[3] / "results"
 SETTINGS = {"experiment": "toy", "preset": "smoke", "seed": 0}
@@ -14,13 +15,15 @@ SESSION = {"started": "2026-11-15T10:00:00+00:00", "seconds": 9}
 
 @pytest.mark.parametrize("folder", sorted(RESULTS.iterdir()), ids=lambda path: path.name)
 def test_the_files_of_committed_runs_are_read(folder):
-    assert convert(load(folder / "config.json"), Settings).experiment == folder.name
-    assert Environment.of(load(folder / "environment.json")).sessions
-    assert all({"piece", "step"} <= line.keys() for line in load_lines(folder / "metrics.jsonl"))
+    assert convert(decode((folder / "config.json").read_bytes()), SavedSettings).experiment == folder.name
+    assert Environment.of(decode((folder / "environment.json").read_bytes())).sessions
+    assert all({"piece", "step"} <= line.keys() for line in decode_lines((folder / "metrics.jsonl").read_bytes(), dict))
 
 
 def test_settings_of_the_experiment_itself_are_left_alone():
-    assert convert({**SETTINGS, "hidden": [32], "shown": ["fc1"]}, Settings) == Settings("toy", "smoke", 0, ("fc1",))
+    assert convert({**SETTINGS, "hidden": [32], "shown": ["fc1"]}, SavedSettings) == SavedSettings(
+        "toy", "smoke", 0, ("fc1",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,10 +39,10 @@ def test_settings_of_the_experiment_itself_are_left_alone():
 )
 def test_what_no_config_says_is_refused_by_its_field(content, says):
     if says is None:
-        assert convert(content, Settings).preset == "x" * 5000
+        assert convert(content, SavedSettings).preset == "x" * 5000
         return
     with pytest.raises(Mismatch, match=f"^{says}"):
-        convert(content, Settings)
+        convert(content, SavedSettings)
 
 
 def test_a_session_that_names_no_commit_has_that_of_the_environment():
@@ -49,15 +52,20 @@ def test_a_session_that_names_no_commit_has_that_of_the_environment():
 
 
 @pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": 1e999}', "[" * 100_000, "", '{"a": 1} x', '{"a": "\\ud800"}'])
-def test_what_is_not_strict_json_is_refused(tmp_path, text):
-    (tmp_path / "file.json").write_text(text)
+def test_what_is_not_strict_json_is_refused(text):
     with pytest.raises(Mismatch):
-        load(tmp_path / "file.json")
+        decode(text.encode())
 
 
-def test_a_broken_line_is_named_by_its_number(tmp_path):
-    path = tmp_path / "metrics.jsonl"
+@pytest.mark.parametrize("content", [b'{"\x81": 1}', b'"\x81"', b"\xff\xfe"])
+def test_what_is_no_unicode_is_refused(content):
+    with pytest.raises(Mismatch):
+        decode(content)
+
+
+def test_a_broken_line_is_named_by_its_number():
+    first = json.dumps({"piece": "network", "step": 1}) + "\n"
     for second in ('{"piece": "netw', "3", "[]"):
-        path.write_text(json.dumps({"piece": "network", "step": 1}) + "\n" + second + "\n")
         with pytest.raises(Mismatch, match=r"^line 2: "):
-            load_lines(path)
+            decode_lines(f"{first}{second}\n{first}".encode(), dict)
+        assert decode_lines(f"{first}{second}".encode(), dict) == [{"piece": "network", "step": 1}]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from flipout.backend import using
+from flipout.backend import choosing
 
 pytest.importorskip("triton", reason="triton is not installed; the kernels' tests need it (extra: triton)")
 
@@ -41,9 +41,9 @@ if not _BUILDER.options.debug:
 
 def both(make: Callable[[torch.device], Any]) -> tuple[Any, Any]:
     """Return what the eager definition makes on the CPU, and what the kernel makes."""
-    with using("eager"):
+    with choosing("eager"):
         expected = make(torch.device("cpu"))
-    with using("triton"):
+    with choosing("triton"):
         return expected, make(DEVICE)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import flipout
-from flipout.backend import Backend, using
+from flipout.backend import Backend, choosing
 from tests.ops.triton.kernels import DEVICE
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -15,7 +15,7 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 def forward(model: nn.Module, x: Tensor, dtype: torch.dtype, backend: Backend, **fields) -> Tensor:
     """Return the output under a held draw, in double precision on the CPU."""
     clone = copy.deepcopy(model).to(DEVICE, dtype)
-    with torch.no_grad(), using(backend), flipout.hold(clone, 7, **fields):
+    with torch.no_grad(), choosing(backend), flipout.hold(clone, 7, **fields):
         return clone(x.to(DEVICE, dtype)).double().cpu()
 
 
@@ -23,7 +23,7 @@ def trained(model: nn.Module, x: Tensor, dtype: torch.dtype, backend: Backend, *
     """Return the output, and the gradients of the input and of all Parameters."""
     clone = copy.deepcopy(model).to(DEVICE, dtype)
     inputs = x.to(DEVICE, dtype).detach().requires_grad_()
-    with using(backend), flipout.hold(clone, 7, **fields):
+    with choosing(backend), flipout.hold(clone, 7, **fields):
         y = clone(inputs)
         slopes = torch.linspace(-1, 1, y.numel(), device=DEVICE, dtype=torch.float64).view(y.shape)
         grads = torch.autograd.grad(y, [inputs, *clone.parameters()], torch.empty_like(y).copy_(slopes))

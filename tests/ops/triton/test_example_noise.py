@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import flipout
-from flipout.backend import chosen, using
+from flipout.backend import choosing, chosen
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS
 from tests.ops.triton.populations import assert_forward
 
@@ -35,6 +35,6 @@ def test_a_spread_for_each_weight_is_left_to_the_definition() -> None:
 
 def test_a_layer_without_outputs() -> None:
     x, start = torch.randn(3, 9, device=DEVICE), torch.tensor([1, 2, 3], device=DEVICE)
-    with using("triton"):
+    with choosing("triton"):
         kernel = chosen("add_rank_one", x, -1)
     assert kernel(x.new_zeros(3, 0), x, start, x.new_ones(())).shape == (3, 0)

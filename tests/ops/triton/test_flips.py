@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import flipout
-from flipout.backend import using
+from flipout.backend import choosing
 from tests.networks import gradients_if_the_seed_changes
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS
 from tests.ops.triton.populations import assert_forward, assert_trained
@@ -41,13 +41,13 @@ def test_a_negative_bit_is_respected() -> None:
     x = torch.randn(1, 1, dtype=torch.complex64, device=DEVICE).conj().imag
     assert x.is_neg()
     assert x.is_contiguous()
-    with torch.no_grad(), using("triton"), flipout.hold(model, 7):
+    with torch.no_grad(), choosing("triton"), flipout.hold(model, 7):
         torch.testing.assert_close(model(x), model(x.resolve_neg()))
 
 
 def test_a_seed_may_change_before_backward() -> None:
     layer = flipout.nn.Linear(9, 6, distribution=flipout.MeanField(), device=DEVICE)
-    with using("triton"):
+    with choosing("triton"):
         gradients = gradients_if_the_seed_changes(layer, torch.randn(5, 9, device=DEVICE))
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
 
@@ -122,7 +122,7 @@ def test_second_derivatives_are_those_of_the_definition(dtype: torch.dtype) -> N
     x = torch.randn(5, 9, device=DEVICE, dtype=dtype, requires_grad=True)
     found, inputs = [], [x, *model.parameters()]
     for backend in ("triton", "eager"):
-        with using(backend), flipout.hold(model, 7):
+        with choosing(backend), flipout.hold(model, 7):
             first = torch.autograd.grad(model(x).tanh().sum(), inputs, create_graph=True)
             second = torch.autograd.grad([grad.square().sum() for grad in first], inputs)
             found.append([*first, *second])

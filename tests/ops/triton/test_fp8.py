@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout._perturbation import Signs
-from flipout.backend import using
+from flipout.backend import choosing
 from flipout.schemes.quantised import FP8, RowSigns, quantise, scale_of
 from tests.ops.triton.kernels import DEVICE, MARKS
 
@@ -34,7 +34,7 @@ def assert_quantised(x: Tensor, whose: RowSigns | None) -> None:
     nothing, only_turned = kernels.quantise(x, scale, whose, False, True)
     assert nothing is None
     assert torch.equal(only_turned.view(torch.uint8), turned.view(torch.uint8))
-    with using("eager"):
+    with choosing("eager"):
         assert torch.equal(scale, scale_of(x))
         expected = quantise(x, scale, whose, True, False).matrix
     assert expected is not None

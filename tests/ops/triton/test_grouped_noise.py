@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import flipout
-from flipout.backend import Backend, chosen, using
+from flipout.backend import Backend, choosing, chosen
 from flipout.nn.contexts import hold
 from flipout.nn.held_weights import weighted_sums
 from tests.ops.triton.kernels import DEVICE, MARKS
@@ -28,12 +28,12 @@ def network() -> nn.Module:
 def sums(model: nn.Module, fitness: Tensor, dtype: torch.dtype, backend: Backend, **fields) -> Tensor:
     """Return the weight's sum over the members, weighted by their fitness."""
     clone = copy.deepcopy(model).to(DEVICE, dtype)
-    with using(backend), hold(clone, 7, **fields):
+    with choosing(backend), hold(clone, 7, **fields):
         return next(total for parameter, total in weighted_sums(clone, fitness) if parameter is clone.weight).cpu()
 
 
 def is_served(dtype: torch.dtype, shape: tuple[int, int] = (FAN_OUT, FAN_IN), share: int = 5) -> bool:
-    with using("triton"):
+    with choosing("triton"):
         tensor = torch.empty(1, device=DEVICE)
         kernel = chosen("add_grouped_product", tensor, dtype, None, torch.Size(shape), share, required=False)
         return kernel is not None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from flipout.backend import using
+from flipout.backend import choosing
 from flipout.regularizers import RecurrentDropoutLSTM, RegularizedLSTM, VariationalLSTM, ZarembaLSTM, ZoneoutLSTM
 from tests.ops.triton.kernels import DEVICE, MARKS
 
@@ -27,7 +27,7 @@ def results(lstm: RegularizedLSTM, x: torch.Tensor, state: tuple, backend: str, 
     leaves = [part.clone().to(DEVICE).requires_grad_() for part in (x, *state)]
     torch.manual_seed(1)
     half = torch.autocast(DEVICE.type, torch.bfloat16, enabled=autocast)
-    with using(backend), half:  # pyright: ignore[reportArgumentType]
+    with choosing(backend), half:  # pyright: ignore[reportArgumentType]
         y, (h, c) = clone(leaves[0], (leaves[1], leaves[2]))
     weights = torch.linspace(-1, 1, y.numel(), device=DEVICE).view(y.shape)
     ((y.float() * weights).sum() + h.float().square().sum() + c.float().sum()).backward()

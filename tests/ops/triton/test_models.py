@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import flipout
-from flipout.backend import Backend, using
+from flipout.backend import Backend, choosing
 from flipout.distributions.base import standard
 from flipout.draws.noise import Stream
 from flipout.schemes import SchemeName
@@ -28,7 +28,7 @@ DISTRIBUTIONS = [flipout.MeanField(std=0.1), flipout.Rademacher(0.2), flipout.Dr
 def results(model: nn.Module, x: Tensor, backend: Backend, **fields) -> list[Tensor]:
     """Return the output and the gradients of all Parameters."""
     model.zero_grad()
-    with using(backend), flipout.hold(model, seed=-7, first=3, **fields):
+    with choosing(backend), flipout.hold(model, seed=-7, first=3, **fields):
         y = model(x)
         y.square().sum().backward()
     return [y.detach().cpu(), *(gradient.cpu() for gradient in gradients(model).values())]
@@ -75,7 +75,7 @@ def test_gradients_of_vmapped_draws_agree() -> None:
             return torch.func.functional_call(model, means, (x,)).square().mean()
 
     found = []
-    for request in (using("triton"), using("eager")):
+    for request in (choosing("triton"), choosing("eager")):
         with request:
             found.append(torch.vmap(torch.func.grad(loss), (None, 0, 0))(means, seeds, x))
     torch.testing.assert_close(*found)

@@ -6,6 +6,7 @@ of the two: it does not launch by address, and it does not compile.
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,14 +23,14 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the driver of the CUDA device here would be used")
 @pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="needs gcc on Linux")
-@pytest.mark.parametrize("check", ["pass_arguments", "compile_layers"])
-def test_without_a_device(check: str) -> None:
+@pytest.mark.parametrize("check", ["pass_arguments", "compile_layers", "compile_populations", "shift_words"])
+def test_without_a_device(check: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     ended = subprocess.run(
         [sys.executable, "-m", __name__, check],
         cwd=ROOT,
-        env={**env, "PYTHONPATH": str(ROOT)},
+        env={**env, "PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
     )
@@ -53,6 +54,48 @@ def compile_layers() -> None:
             layer, before = flipout.nn.Linear(64, 64, distribution=noise, scheme=scheme, dtype=dtype), launches.value
             layer(x).sum().backward()
             assert launches.value > before, (noise, scheme, dtype)
+
+
+def compile_populations() -> None:
+    """Compile the kernels of a population under rank-one flips, in every dtype, with a bias and without."""
+    from benchmarks import no_device
+
+    launches = ctypes.c_long.in_dll(no_device.use(), "launches")
+    from flipout.ops.triton.signs import packed_signs
+
+    packed_signs(torch.tensor(3), 5, [(0, 70), (1, 200)], 2, 9)
+    for dtype, where in product((torch.float32, torch.bfloat16, torch.float16), ("weight", "*")):
+        for shape, bias in (((4, 96), True), ((2, 3, 40), False)):
+            layer = flipout.nn.Linear(
+                *(shape[-1], 3000),
+                bias,
+                distribution=flipout.Rademacher(0.1),
+                scheme="rank_one",
+                where=where,
+                dtype=dtype,
+            )
+            before = launches.value
+            with torch.no_grad():
+                layer(torch.zeros(shape, dtype=dtype))
+            assert launches.value == before + 1, (dtype, where, shape)
+
+
+def shift_words() -> None:
+    """Compile signs for every pair of dtypes. Triton 3.6 compiles 64-bit shifts by a lane's place to wrong machine code
+    for float64 that is stored as bfloat16, so no kernel may have one.
+    """
+    from benchmarks import no_device
+
+    no_device.use()
+    from flipout.ops.triton.scaled_streams import scaled_noise
+
+    dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+    for rounded, dtype in product(dtypes, dtypes):
+        scaled_noise(torch.zeros(2, dtype=torch.int64), torch.ones(40, dtype=rounded), (40,), "sign", rounded, dtype)
+    compiled = list(Path(os.environ["TRITON_CACHE_DIR"]).rglob("*.ptx"))
+    assert len(compiled) == len(dtypes) ** 2
+    shifts = re.compile(r"sh[lr]\.[bsu]64\s+%rd\d+, %rd\d+, %r\d+;")
+    assert not [found for path in compiled for found in shifts.findall(path.read_text())]
 
 
 def pass_arguments() -> None:
@@ -92,4 +135,6 @@ def pass_arguments() -> None:
 
 
 if __name__ == "__main__":
-    {"pass_arguments": pass_arguments, "compile_layers": compile_layers}[sys.argv[1]]()
+    {check.__name__: check for check in (pass_arguments, compile_layers, compile_populations, shift_words)}[
+        sys.argv[1]
+    ]()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flipout.backend import using
+from flipout.backend import choosing
 from flipout.draws.noise import NOISE, OUTPUT_NOISE, Stream, stream_starts
 from tests.draws.test_noise import KEY
 from tests.ops.triton.kernels import DEVICE, MARKS, SEEDS, assert_same, both
@@ -45,7 +45,7 @@ def test_vmap_over_seeds_is_a_loop_over_seeds() -> None:
     seeds = torch.tensor(SEEDS, device=DEVICE)
     w = torch.randn(3, 5, device=DEVICE)
     gradient = torch.func.grad(noisy_sum, argnums=1)
-    with using("triton"):
+    with choosing("triton"):
         expected = torch.stack([gradient(seed, w) for seed in seeds])
         assert torch.equal(torch.vmap(gradient, (0, None))(seeds, w), expected)
         nested = torch.vmap(torch.vmap(gradient, (0, None)), (1, None))(seeds[:4].view(2, 2), w)
@@ -53,7 +53,7 @@ def test_vmap_over_seeds_is_a_loop_over_seeds() -> None:
         leaf = w.clone().requires_grad_()
         noisy_sum(seeds[0], leaf).backward()
     assert torch.equal(leaf.grad, expected[0])  # pyright: ignore[reportArgumentType]
-    with using("eager"):
+    with choosing("eager"):
         torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected, rtol=2.0**-18, atol=0.0)
 
 
@@ -64,7 +64,7 @@ def test_the_op_passes_opcheck() -> None:
 
 def test_a_request_for_kernels_holds_while_compiling() -> None:
     seed, w = torch.tensor(3, device=DEVICE), torch.randn(3, 5, device=DEVICE)
-    with using("triton"):
+    with choosing("triton"):
         compiled = torch.compile(noisy_sum, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(seed, w), noisy_sum(seed, w))
     torch.compiler.reset()

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipout.backend import using
+from flipout.backend import choosing
 from tests.draws.test_noise import start_of
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, assert_same, both
 from tests.ops.triton.streams import assert_noise, noise, random_starts
@@ -65,7 +65,7 @@ def test_normal_noise_of_extreme_words(dtype: torch.dtype, high: int) -> None:
 
 def test_vmap_over_any_dimension_of_the_starting_points() -> None:
     start = random_starts(3, 4).to(DEVICE)
-    with using("triton"):
+    with choosing("triton"):
         drawn = torch.vmap(lambda column: noise(column, "normal", (5,), torch.float32), in_dims=1)(start)
         assert torch.equal(drawn, noise(start.T, "normal", (5,), torch.float32))
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import flipout
-from flipout.backend import using
+from flipout.backend import choosing
 from flipout.distributions.base import Distribution
 from flipout.distributions.scaled import ScaledNoise, is_spread_fused
 from flipout.distributions.scaled import sample as sample_scaled
@@ -66,7 +66,7 @@ def test_noise_of_a_seed_is_noise_of_its_start(kind: str, size: int) -> None:
     expected = sample(distribution, spread, start, (size,), torch.float32)
     several = sample(distribution, spread, torch.stack((start, start + 1)), (size,), torch.float32)
     assert torch.equal(sample(distribution, spread, seed, (size,), torch.float32, origin), expected)
-    with using("triton"):
+    with choosing("triton"):
         there = spread.to(DEVICE)
         from_seed = sample(distribution, there, seed.to(DEVICE), (size,), torch.float32, origin)
         alone = sample(distribution, there, start.to(DEVICE), (size,), torch.float32)
@@ -106,7 +106,7 @@ def test_noise_times_the_softplus_of_its_source_and_the_gradient(dtype: torch.dt
 def test_the_softplus_is_exact_and_keeps_nan() -> None:
     rho = torch.linspace(-30, 25, 4001).to(DEVICE)
     noise, start = flipout.MeanField(), random_starts().to(DEVICE)
-    with using("triton"):
+    with choosing("triton"):
         plain = sample(noise, torch.ones_like(rho), start, tuple(rho.shape), torch.float32)
         scaled = sample(noise, rho, start, tuple(rho.shape), torch.float32, softplus=True)
         spoilt = sample(noise, torch.full_like(rho, torch.nan), start, tuple(rho.shape), torch.float32, softplus=True)
@@ -123,7 +123,7 @@ def test_only_mean_fields_own_softplus_is_left_to_the_kernel() -> None:
 
     rho = torch.zeros(3, device=DEVICE)
     assert flipout.MeanField().source(rho=rho) is rho
-    with using("triton"):
+    with choosing("triton"):
         assert is_spread_fused(rho, rho.shape)
         assert not is_spread_fused(rho, torch.Size((2, 3)))  # torch computes a spread that rows share
     assert Exponential().source(rho=rho) is None
@@ -147,7 +147,7 @@ def test_a_distributions_own_noise_is_used() -> None:
 @pytest.mark.parametrize("kind", [flipout.Gaussian(0.3), flipout.Rademacher(0.3)], ids=lambda kind: type(kind).__name__)
 def test_starting_points_need_not_be_contiguous(kind: Distribution) -> None:
     start, scaled = torch.arange(12, device=DEVICE)[::3], ScaledNoise(kind, (5,), torch.float32)
-    with torch.no_grad(), using("triton"):
+    with torch.no_grad(), choosing("triton"):
         actual, expected = (
             sample_scaled(scaled, start.new_ones(()).float(), points, torch.float32)
             for points in (start, start.clone())

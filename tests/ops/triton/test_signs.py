@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flipout._perturbation import Part, Signs
-from flipout.backend import using
-from flipout.draws.signs import signs
+from flipout.backend import choosing
+from flipout.draws.signs import packed_words, sign_batches
 from tests.draws.test_signs import KEY
 from tests.ops.triton.kernels import CLOSE, DEVICE, MARKS, SEEDS, assert_same, both
 
@@ -18,7 +18,7 @@ DTYPES = tuple(CLOSE)
 
 def assert_signs(seed: int, key: int, over: list[tuple[int, int]], first: int, count: int, *form) -> None:
     def draw(device: torch.device) -> list[Tensor]:
-        return next(signs(torch.tensor(seed, device=device), key, over, first, count, *form))
+        return next(sign_batches(torch.tensor(seed, device=device), key, over, first, count, *form))
 
     for expected, actual in zip(*both(draw), strict=True):
         assert_same(expected, actual)
@@ -42,6 +42,14 @@ def test_signs_of_every_dtype_and_seed(dtype: torch.dtype, masks: bool, seed: in
 )
 def test_signs_of_any_shape(seed, key, over, first, count, dtype, masks) -> None:
     assert_signs(seed, key, over, first, count, dtype, masks)
+
+
+@pytest.mark.parametrize("over", [[(0, 300), (1, 129)], [(2, 64)]], ids=str)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_packed_signs(seed: int, over: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flipout.ops.triton.signs._WORDS", 16)
+    expected, actual = both(lambda device: packed_words(torch.tensor(seed, device=device), KEY, over, 2**32 - 3, 5))
+    assert_same(expected, actual)
 
 
 @pytest.mark.parametrize("limit", [2**30, 0], ids=["int32", "int64"])
@@ -68,7 +76,7 @@ def test_runs_of_part_of_a_parameter(masks: bool, antithetic: bool) -> None:
 
 
 def flipped(seed: Tensor, w: Tensor) -> Tensor:
-    r, s = next(signs(seed, KEY, [(0, 5), (1, 130)], 3, 4, torch.float64))
+    r, s = next(sign_batches(seed, KEY, [(0, 5), (1, 130)], 3, 4, torch.float64))
     return (r @ w @ s.T).square().sum()
 
 
@@ -76,12 +84,12 @@ def test_vmap_over_seeds_is_a_loop_over_seeds() -> None:
     seeds = torch.tensor(SEEDS, device=DEVICE)
     w = torch.randn(5, 130, dtype=torch.float64, device=DEVICE)
     gradient = torch.func.grad(flipped, argnums=1)
-    with using("triton"):
+    with choosing("triton"):
         expected = torch.stack([gradient(seed, w) for seed in seeds])
         torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected)
-        (drawn,) = torch.vmap(lambda seed: next(signs(seed, KEY, [(1, 9)], 0, 3, torch.float32)))(seeds)
-        assert torch.equal(drawn[2], next(signs(seeds[2], KEY, [(1, 9)], 0, 3, torch.float32))[0])
-    with using("eager"):
+        (drawn,) = torch.vmap(lambda seed: next(sign_batches(seed, KEY, [(1, 9)], 0, 3, torch.float32)))(seeds)
+        assert torch.equal(drawn[2], next(sign_batches(seeds[2], KEY, [(1, 9)], 0, 3, torch.float32))[0])
+    with choosing("eager"):
         torch.testing.assert_close(torch.vmap(gradient, (0, None))(seeds, w), expected)
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flipout.backend import using
+from flipout.backend import choosing
 from tests.ops.triton.kernels import DEVICE
 from tests.poison import poisoned, worst
 
@@ -75,9 +75,9 @@ class Memory:
         `near` is an absolute tolerance relative to the largest number. Without it, results must be equal to the bit.
         """
         copies = [None if tensor is None else _copied(tensor) for tensor in inputs]
-        with using("eager"):
+        with choosing("eager"):
             expected = make(*copies)
-        with using("triton"), poisoned(self._around):
+        with choosing("triton"), poisoned(self._around):
             results = make(*inputs)
         for actual, truth in zip(results, expected, strict=True):
             assert (actual is None) == (truth is None)

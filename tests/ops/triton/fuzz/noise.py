@@ -7,7 +7,8 @@ from torch import Tensor
 from flipout import Gaussian, Rademacher
 from flipout.distributions.scaled import ScaledNoise, sample
 from flipout.draws.noise import NOISE, Origin, Stream, stream_starts
-from flipout.draws.signs import signs as drawn_signs
+from flipout.draws.signs import packed_words
+from flipout.draws.signs import sign_batches as drawn_signs
 
 from .memory import FLOATS, NEAR, Memory
 
@@ -30,6 +31,13 @@ def signs(memory: Memory) -> None:
         return [tensor for tensors in chunks for tensor in tensors]
 
     memory.compare(lambda seeds: torch.vmap(make)(seeds) if seeds.dim() else make(seeds), memory.seeds(*draw(SEEDS)))
+
+
+def packed(memory: Memory) -> None:
+    draw = memory.draw
+    over = [(dim, draw(SIZES)) for dim in range(draw(st.integers(1, 2)))]
+    first, count = draw(FIRSTS), draw(st.integers(0, 5))
+    memory.compare(lambda seed: [packed_words(seed, KEY, over, first, count)], memory.seeds())
 
 
 def starts(memory: Memory) -> None:
@@ -82,6 +90,7 @@ def scaled_noise(memory: Memory) -> None:
 
 
 CASES = {
+    "packed_signs": packed,
     "signs": signs,
     "stream_starts": starts,
     "Stream.normal": normal,

@@ -10,13 +10,14 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flipout import Flipout, Gaussian, Independent, LowRank, Rademacher, Scheme
+from flipout import Flipout, Gaussian, Independent, LowRank, Rademacher, RankOne, Scheme
 from flipout._perturbation import Part, Perturbation, Signs
 from flipout.backend import chosen
 from flipout.distributions.base import Distribution
 from flipout.draws.draw import Draw
 from flipout.ops.base import flip
 from flipout.ops.linear import Linear
+from flipout.ops.turned import Turned
 from flipout.schemes.quantised import RowSigns, quantise, scale_of
 from tests.ops.triton.kernels import DEVICE
 
@@ -135,6 +136,24 @@ def add_rank_one(memory: Memory) -> None:
     memory.compare(make, x, bias, weight, memory.numbers(dtype=dtype), memory.seeds(), near=4 * NEAR[dtype])
 
 
+def rank_one_terms(memory: Memory) -> None:
+    """Rows of tokens too, and weights that are stored (in, out)."""
+    draw, count, rows = memory.draw, memory.draw(st.integers(1, 5)), memory.draw(st.integers(1, 3))
+    dtype, fan_in, fan_out = draw(FLOATS), draw(FEATURES), draw(st.sampled_from([0, 1, 2, 7, 33, 130]))
+    more, is_turned = draw(st.sampled_from([(), (), (2,), (2, 1)])), draw(st.booleans())
+    perturbed = perturbations(memory, count, rows, dtype, Rademacher(0.3))
+    op = Turned(fan_in, fan_out) if is_turned else Linear(fan_in, fan_out)
+
+    @torch.no_grad()
+    def make(x: Tensor, bias: Tensor | None, weight: Tensor, spread: Tensor, seed: Tensor) -> list[Tensor]:
+        return [RankOne().product(op, x, bias, perturbed(weight, spread, seed))]
+
+    x = memory.numbers(count * rows, *more, fan_in, dtype=dtype, may_be_negated=True)
+    weight = memory.numbers(*((fan_in, fan_out) if is_turned else (fan_out, fan_in)), dtype=dtype)
+    bias = memory.numbers(fan_out, dtype=dtype) if draw(st.booleans()) else None
+    memory.compare(make, x, bias, weight, memory.numbers(dtype=dtype), memory.seeds(), near=4 * NEAR[dtype])
+
+
 def quantised(memory: Memory) -> None:
     """Ask for a device's kernel: its `fits` never admits the interpreter, which rounds to FP8 differently."""
     draw, count = memory.draw, memory.draw(st.integers(1, 5))
@@ -164,6 +183,7 @@ CASES = {
     "add_flipped_vectors": partial(add_vector, flipout=True),
     "add_normals": partial(add_vector, flipout=False),
     "add_rank_one": add_rank_one,
+    "rank_one_terms": rank_one_terms,
     "quantise": quantised,
     "largest": quantised,
 }

@@ -1,16 +1,50 @@
-"""The example's dimension: `batch_dim` as an int or by glob, or inferred from the transformer around a layer."""
+"""Schemes and example dimensions by glob."""
 
+import copy
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
 
 import flipout
 from flipout import errors
-from tests.networks import encoder
+from tests.networks import GAUSSIAN
+from tests.nn.readings import IN, SERVED, N, Reader, T
+from tests.zoo.oracle import weights_by_example
 
-GAUSSIAN = flipout.Gaussian(0.3)
+
+def test_schemes_by_glob() -> None:
+    def both(m: Any, x: Tensor) -> Tensor:
+        return F.linear(x.flatten(0, 1), m.bank.stacked[1]).unflatten(0, (N, T)) + m.linear(x)
+
+    schemes: Any = {"bank.*": "shared", "*": "flipout"}
+    where = ["bank.stacked", "linear.weight"]
+    plain = Reader(both).double()
+    model = flipout.perturb(copy.deepcopy(plain), GAUSSIAN, scheme=schemes, where=where)
+    x = torch.randn(N, T, IN).double()
+    with flipout.hold(model, seed=1):
+        actual = model(x)
+        weights = weights_by_example(model)
+    assert torch.equal(weights[0]["bank.stacked"], weights[1]["bank.stacked"])
+    assert not torch.equal(weights[0]["linear.weight"], weights[1]["linear.weight"])
+    truth = torch.stack([functional_call(plain, row_weights, (x,))[n] for n, row_weights in enumerate(weights)])
+    torch.testing.assert_close(actual, truth)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        ({"bank.*": "shared"}, r"names none for linear\."),
+        ({"bnk.*": "shared", "*": "flipout"}, r"'bnk\.\*' matches none"),
+        ({"linear.weight": "shared", "*": "flipout"}, r"gives linear several schemes"),
+    ],
+)
+def test_schemes_that_do_not_fit_are_refused(scheme: Any, message: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=message):
+        flipout.perturb(Reader(SERVED["linear"]), GAUSSIAN, scheme=scheme, where=["linear.*", "bank.single"])
 
 
 def test_an_int_for_all_layers():
@@ -52,32 +86,3 @@ def test_a_dimension_that_the_input_does_not_have_is_refused(layer, x, where):
 def test_a_glob_for_a_layer_with_a_fixed_layout_is_refused():
     with pytest.raises(errors.InvalidArgument, match=r"Conv2d, whose layout is \(N, C, …\)"):
         flipout.perturb(nn.Sequential(nn.Conv2d(3, 3, 1)), GAUSSIAN, batch_dim={"0": 1})
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("where", [None, "*"])
-def test_transformers_know_their_batch_dim(batch_first, where):
-    model = flipout.perturb(encoder(batch_first), GAUSSIAN, where=where)
-    x = torch.randn(3, 5, 8)
-    x = x if batch_first else x.transpose(0, 1)
-    with flipout.hold(model, seed=1):
-        expected = model(x)
-        assert flipout.example_weights(model.layers[1].linear1)["weight"].shape == (3, 16, 8)
-    with flipout.hold(model, seed=1, first=1):
-        part = model(x[1:] if batch_first else x[:, 1:])
-    torch.testing.assert_close(part, expected[1:] if batch_first else expected[:, 1:])
-
-
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
-def test_decoder_layers_and_whole_transformers():
-    model = flipout.perturb(nn.Transformer(8, 2, 1, 1, 16, dropout=0.0), GAUSSIAN)
-    model(torch.randn(5, 3, 8), torch.randn(4, 3, 8)).sum().backward()
-    layer: Any = flipout.perturb(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), GAUSSIAN)
-    assert layer.linear1.flipout.inherited_batch_dim == 0
-    layer(torch.randn(3, 4, 8), torch.randn(3, 5, 8)).sum().backward()
-
-
-def test_an_explicit_batch_dim_overrides_an_inferred_one():
-    model = flipout.perturb(encoder(batch_first=True), GAUSSIAN, batch_dim={"*.linear1": 1})
-    with pytest.raises(errors.ExampleCount):
-        model(torch.randn(3, 5, 8))
