@@ -18,6 +18,7 @@ from .record import Row, interleaved, rows
 SCHEMES: dict[str, SchemeName | flipout.Scheme] = {
     "flipout": "flipout",
     "low_rank(1)": flipout.LowRank(1),
+    "rank_one": "rank_one",
     "independent": "independent",
 }
 SIZES, SAMPLES, GROUP = (784, 256, 10), 125, 40
@@ -64,7 +65,7 @@ def _compare(inputs: str, distinct: Tensor, x: Tensor) -> Iterator[Row]:
     for name, scheme in SCHEMES.items():
         # The weights of a thousand independent members do not fit into memory at once.
         most = GROUP if scheme == "independent" else None
-        runs[name] = _forward(strategy(mlp(*SIZES), members, GROUP, scheme), x, most)
+        runs[name] = forward(strategy(mlp(*SIZES), members, GROUP, scheme), x, most)
     for name, rival in RIVALS.items():
         try:
             runs[name] = rival(mlp(*SIZES), members, x)
@@ -75,7 +76,7 @@ def _compare(inputs: str, distinct: Tensor, x: Tensor) -> Iterator[Row]:
     yield from rows(f"es mlp 784-256-10, {inputs}", measured, dict.fromkeys(list(runs)[1:], "plain"))
 
 
-def _forward(search: EvolutionStrategy, x: Tensor, most: int | None) -> Callable[[], object]:
+def forward(search: EvolutionStrategy, x: Tensor, most: int | None) -> Callable[[], object]:
     """Return a forward pass that draws a new generation each time. A batch that all members share is expanded."""
     batched = x.stride(0) != 0
 

@@ -19,6 +19,7 @@ VARIANTS = {
     "flipout group 40": ("flipout", 40),
     "flipout one base": ("flipout", MEMBERS),
     "low_rank(1)": (flipout.LowRank(1), 40),
+    "rank_one": (flipout.RankOne(), 40),
 }
 
 

@@ -29,7 +29,7 @@ class Row:
     case: str
     variant: str
     dtype: str
-    what: str  # the unit: "ms", "bytes", "calls" of Python functions, "count", "ratio" or "nats"
+    what: str  # the unit: "ms", "bytes", "calls" of Python functions, "count", "ratio", "nats" or "mse"
     median: float
     p10: float
     p90: float
@@ -88,11 +88,17 @@ def rows(
 
 
 def interleaved(
-    variants: Mapping[str, Callable[[], object]], *, seconds: float, least: int = 15, turns: int = 1
+    variants: Mapping[str, Callable[[], object]],
+    *,
+    seconds: float,
+    least: int = 15,
+    turns: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Return the milliseconds of each variant, measured in turn, so that a change in the machine's load meets them all.
 
-    With several `turns` at a time, the first quarter is not counted: it runs on the caches of another variant.
+    With several `turns` at a time, the first quarter is not counted: it runs on the caches of another variant. On a
+    machine that does other work too, `time.process_time` is a steadier `clock`.
     """
     measured: dict[str, list[float]] = {name: [] for name in variants}
     for run in variants.values():
@@ -105,9 +111,9 @@ def interleaved(
         while time.perf_counter() - start < seconds or len(next(iter(measured.values()))) < least:
             for name, run in variants.items():
                 for turn in range(turns):
-                    begin = time.perf_counter()
+                    begin = clock()
                     run()
-                    taken = (time.perf_counter() - begin) * 1e3
+                    taken = (clock() - begin) * 1e3
                     if turn >= turns // 4:
                         measured[name].append(taken)
     finally:

@@ -17,6 +17,7 @@ SCHEMES = {
     "flipout group 32": flipout.Flipout(group=32),
     "flipout group 8": flipout.Flipout(group=8),
     "low_rank(1)": flipout.LowRank(1),
+    "rank_one": flipout.RankOne(),
     "local_reparam": flipout.LocalReparam(),
     "independent": flipout.Independent(),
 }
