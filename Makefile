@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help test lint demo docs wheel bench clean
+.PHONY: help test lint demo docs wheel bench fuzz chaos soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,9 @@ help:
 	@echo "make docs    build the site into site/, without a network"
 	@echo "make wheel   build the wheel into dist/, and try it in an empty environment (minutes)"
 	@echo "make bench   run the benchmarks, append rows to benchmarks/results.csv"
+	@echo "make fuzz    read 10,000 mutated files (minutes)"
+	@echo "make chaos   kill 100 processes, and disturb a fleet for 200 generations (minutes)"
+	@echo "make soak    train, evolve, run and report for an hour, with flat memory"
 	@echo "make clean   remove the environment, caches and build outputs"
 
 # --no-deps: bayesian-torch declares torchvision and tensorboard, but its layers import only torch, and a torchvision
@@ -29,7 +32,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PIP) -e '.[dev,docs,experiments,triton,ray,rl]'
 	$(PIP) --no-deps bayesian-torch evotorch
 	$(PIP) httpx2 psutil regex safetensors xxhash
-	$(PIP) --no-deps accelerate huggingface_hub peft tokenizers torch_geometric transformers
+	$(PIP) --no-deps accelerate huggingface_hub peft stable-baselines3 tokenizers torch_geometric transformers
 	@touch $@
 
 lint: $(INSTALLED)
@@ -43,20 +46,31 @@ test: lint
 
 demo: $(INSTALLED)
 	rm -rf runs/demo
-	$(BIN)/flipout run variance-fc --preset quick --out runs/demo
-	$(BIN)/flipout report runs/demo --out runs/demo/report.html
-	@echo "Open runs/demo/report.html in a browser."
+	$(BIN)/flipout demo
 
 docs: $(INSTALLED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html in a browser; it has a search box if served: python3 -m http.server -d site"
 
 wheel: $(INSTALLED)
 	$(BIN)/python -m build
-	$(BIN)/python -m pytest tests/test_release.py
+	$(BIN)/python -m pytest tests/test_release.py -m 'slow or not slow'
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
+
+# Hypothesis draws other cases each time; CI draws the same few hundred.
+fuzz: $(INSTALLED)
+	rm -f docs/reliability/fuzz.jsonl
+	FLIPOUT_FUZZ=10000 FLIPOUT_FUZZ_OUT=docs/reliability/fuzz.jsonl OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest tests/faults/test_fuzz.py -n $(JOBS)
+
+chaos: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.chaos --out docs/reliability/chaos.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults/test_chaos.py -m 'slow or not slow'
+
+soak: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.soak --seconds 3600 --out docs/reliability/soak.json
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis

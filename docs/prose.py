@@ -1,12 +1,14 @@
-"""Print a fixed random sample of the library's prose, for a review of how well it reads.
+"""Print a fixed random sample of the library's prose, for a review of how well it reads: `python docs/prose.py [SEED]`.
 
-Restate each passage before you open the code around it, and rewrite those that you misread. A comment of several lines
-counts as several passages. Adding or removing passages changes the sample; rewriting them does not.
+Use a new seed for each review: the passages of an old one were rewritten already. Restate each passage before you open
+the code around it, and rewrite those that you misread. A comment of several lines counts as several passages. Adding or
+removing passages changes the sample; rewriting them does not.
 """
 
 import ast
 import io
 import random
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,13 +47,14 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
+    seed = int(sys.argv[1]) if len(sys.argv) > 1 else SEED
     root, passages = Path(__file__).parents[1], []
     for path in sorted((root / "flipout").rglob("*.py")):
         name, source = str(path.relative_to(root)), path.read_text(encoding="utf-8")
         tree = ast.parse(source)
         for line, text in (*docstrings(tree), *error_messages(tree), *comments(source)):
             passages.append((name, line, text))
-    for number, (name, line, text) in enumerate(random.Random(SEED).sample(passages, SAMPLES), 1):
+    for number, (name, line, text) in enumerate(random.Random(seed).sample(passages, SAMPLES), 1):
         print(f"{number}. {name}:{line}\n{text}\n")
 
 

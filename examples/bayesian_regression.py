@@ -34,35 +34,23 @@ def posterior(x: torch.Tensor, y: torch.Tensor, steps: int) -> bayes.ELBO:
     return elbo
 
 
-def draw(path: str, x: torch.Tensor, y: torch.Tensor, grid: torch.Tensor, prediction: bayes.Prediction) -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    mean, half_width = prediction.mean[:, 0], 2 * prediction.total[:, 0].sqrt()
-    axes.fill_between(grid[:, 0], mean - half_width, mean + half_width, alpha=0.3, label="mean ± 2 standard deviations")
-    axes.plot(grid[:, 0], mean)
-    axes.scatter(x, y, s=4, color="black", label="data")
-    axes.legend()
-    figure.savefig(path)
-    pyplot.close(figure)
-
-
 def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     x, y = data(options.points)
     elbo = posterior(x, y, options.steps)
     grid = torch.linspace(-3, 3, 25)[:, None]
-    prediction = bayes.predict(elbo.model, grid, samples=256, likelihood=elbo.likelihood, seed=1)
-    print("     x    mean   noise of the data   of the weights")
+    prediction = bayes.predict(elbo, grid, samples=256, joint=True, seed=1)
+    low, high = prediction.interval(0.9)
+    print("     x    mean   90 % of the targets   noise of the data   of the weights")
     for i in range(0, 25, 2):
         noise, uncertainty = prediction.aleatoric[i, 0].sqrt(), prediction.epistemic[i, 0].sqrt()
-        print(f"{grid[i, 0]:6.1f} {prediction.mean[i, 0]:7.2f} {noise:19.2f} {uncertainty:16.2f}")
+        ends = f"{low[i, 0]:.2f} … {high[i, 0]:.2f}"
+        print(f"{grid[i, 0]:6.1f} {prediction.mean[i, 0]:7.2f} {ends:>21} {noise:19.2f} {uncertainty:16.2f}")
     if options.figure:
-        draw(options.figure, x, y, grid, prediction)
+        figure = prediction.plot(grid)
+        figure.axes[0].plot(x, y, ".", color="black", ms=2)
+        figure.savefig(options.figure)
 
 
 if __name__ == "__main__":
