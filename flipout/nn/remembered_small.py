@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class SmallCall(RememberedCall):
     """Multiply by torch's own operations, under autograd."""
 
+    serves_contexts = True
     __slots__ = ("r_shape", "s_shape")
 
     def __init__(self, layer: "Perturbed", noise: "Perturbations", op: Op, x: Tensor, y: Tensor) -> None:
@@ -29,7 +30,7 @@ class SmallCall(RememberedCall):
     ) -> Tensor | None:
         at_once = session.at_once(self.dtype, self.scheme.group)
         noise = None if at_once is None else at_once.noise.get(self.key)
-        if at_once is None or noise is None or mean.dtype != self.dtype or not x.stride(0):
+        if at_once is None or noise is None or at_once.bases != 1 or mean.dtype != self.dtype or not x.stride(0):
             return None
         if noise.shape != mean.shape or (bias is not None and bias.dtype != self.dtype):
             return None

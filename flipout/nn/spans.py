@@ -71,6 +71,9 @@ _thread = _ThreadSpans()
 _task: ContextVar[tuple[Span, ...]] = ContextVar("flipout_spans", default=())
 
 
+spans_of_task = _task.get  # `open_spans` of code that is not compiled: a call of C
+
+
 def open_spans() -> tuple[Span, ...]:
     """Return the contexts around this call, innermost last."""
     if not torch.compiler.is_compiling():

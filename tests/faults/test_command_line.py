@@ -58,9 +58,10 @@ def test_a_late_ctrl_c_prints_no_traceback_of_the_way_out() -> None:
         "import atexit, os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
     )
+    handler = signal.getsignal(signal.SIGINT)
     ran = in_a_shell("list", before)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # of this process
+    assert signal.getsignal(signal.SIGINT) is handler  # of this process
 
 
 def test_a_folder_whose_name_is_no_unicode(tmp_path: Path) -> None:

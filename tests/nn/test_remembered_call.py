@@ -1,9 +1,14 @@
 """A remembered call computes what the long way computes, and every unusual call takes the long way."""
 
+import asyncio
+import contextlib
+import contextvars
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.utils.checkpoint
@@ -11,6 +16,7 @@ from torch import Tensor, nn
 
 import flipout
 from flipout.nn.remembered_call import RememberedCall
+from flipout.nn.remembered_small import SmallCall
 from tests.networks import gradients
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -94,16 +100,130 @@ def test_what_changed_is_seen(model: nn.Sequential, name: str) -> None:
     torch.testing.assert_close(step(model, x), changed, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("context", [flipout.hold, flipout.sampling, lambda m: flipout.using(m, scheme="shared")])
-def test_contexts_take_the_long_way(model: nn.Sequential, context: Callable[[nn.Module], Any]) -> None:
-    other = copy.deepcopy(model)
-    forget(other)
-    results = []
-    for each in (model, other):
-        torch.manual_seed(5)
-        with context(each):
-            results.append(step(each, X))
-    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+CONTEXTS: dict[str, Callable[[Any], Any]] = {
+    "hold": lambda model: flipout.hold(model, seed=1),
+    "hold, another seed": lambda model: flipout.hold(model, seed=2),
+    "hold, a chunk": lambda model: flipout.hold(model, seed=1, first=4),
+    "hold, mirrored": lambda model: flipout.hold(model, seed=1, antithetic=True),
+    "hold, two rows": lambda model: flipout.hold(model, seed=1, rows=2),
+    "hold, groups": lambda model: flipout.hold(model, seed=1, group=3),
+    "hold, fresh": flipout.hold,
+    "hold, a part": lambda model: flipout.hold(model[0], seed=3),
+    "sampling": flipout.sampling,
+    "sampling, a part": lambda model: flipout.sampling(model[2]),
+    "shared": lambda model: flipout.using(model, scheme="shared"),
+    "flipout": lambda model: flipout.using(model, scheme="flipout"),
+    "independent": lambda model: flipout.using(model, scheme="independent"),
+}
+
+
+def drawn_step(model: nn.Module, seed: int) -> list[Tensor]:
+    """Return the output and the gradients of a step under torch's seed, or the output alone without gradients."""
+    model.zero_grad()
+    torch.manual_seed(seed)
+    y = model(X)
+    if not y.requires_grad:
+        return [y]
+    y.sin().sum().backward()
+    return [y.detach(), *gradients(model).values()]
+
+
+@pytest.mark.parametrize("program", range(20))
+def test_contexts_see_what_the_long_way_sees(model: nn.Sequential, program: int) -> None:
+    """Random programs that open and close contexts and change modes. One of two models forgets before each call."""
+    random = np.random.default_rng(program)
+    other, open_contexts = copy.deepcopy(model), contextlib.ExitStack()
+    stacks = []
+    with open_contexts:
+        for number in range(30):
+            action = random.integers(4)
+            if action == 0 and len(stacks) < 3:
+                name = random.choice(list(CONTEXTS))
+                stacks.append(open_contexts.enter_context(contextlib.ExitStack()))
+                for each in (model, other):
+                    torch.manual_seed(number)
+                    stacks[-1].enter_context(CONTEXTS[name](each))
+            elif action == 1 and stacks:
+                stacks.pop().close()
+            elif action == 2:
+                is_training = bool(random.integers(2))
+                _ = model.train(is_training), other.train(is_training)
+            with torch.set_grad_enabled(bool(random.integers(2))):
+                for _ in range(2):
+                    forget(other)
+                    expected = drawn_step(other, number)
+                    torch.testing.assert_close(drawn_step(model, number), expected, rtol=0, atol=0)
+
+
+def short_calls(model: nn.Module, context: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many of three calls inside a context of a model of two layers take the short way, after one more."""
+    count = 0
+    product = SmallCall._product
+
+    def counted(self: SmallCall, *arguments: Any) -> Tensor | None:
+        nonlocal count
+        y = product(self, *arguments)
+        count += y is not None
+        return y
+
+    with context, torch.no_grad():
+        model(X)
+        monkeypatch.setattr(SmallCall, "_product", counted)
+        for _ in range(3):
+            model(X)
+    return count
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_usual_contexts_take_the_short_way(model: nn.Sequential, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_usual = name not in {"hold, mirrored", "hold, two rows", "hold, groups", "independent"}
+    layers = 1 if name.endswith("a part") else 2 if is_usual else 0
+    if name in {"shared", "flipout", "independent"}:
+        model.train()
+    else:
+        model.eval()
+    assert short_calls(model, CONTEXTS[name](model), monkeypatch) == 3 * layers
+
+
+def test_threads_and_tasks_see_their_own_draws(model: nn.Sequential) -> None:
+    """Contexts that are open at the same time, in turns drawn at random, do not show each other's draws."""
+    model.eval()
+    expected = []
+    for seed in range(6):
+        with flipout.hold(model, seed=seed):
+            forget(model)
+            expected.append(model(X).detach())
+
+    def in_thread(seed: int) -> bool:
+        with flipout.hold(model, seed=seed), torch.no_grad():
+            return all(torch.equal(model(X), expected[seed]) for _ in range(50))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(in_thread, range(6)))
+
+    async def in_task(seed: int) -> bool:
+        right = []
+        with flipout.hold(model, seed=seed):
+            for _ in range(20):
+                await asyncio.sleep(0)
+                right.append(torch.equal(model(X), expected[seed]))
+        return all(right)
+
+    async def tasks() -> list[bool]:
+        return await asyncio.gather(*(in_task(seed) for seed in range(6)))
+
+    assert all(asyncio.run(tasks()))
+
+
+def test_a_context_that_ended_elsewhere_is_not_remembered(model: nn.Sequential) -> None:
+    """A thread keeps the contexts that it was started in, though they have ended since."""
+    model.eval()
+    with flipout.hold(model, seed=1):
+        for _ in range(2):
+            model(X)
+        inside = contextvars.copy_context()
+        assert torch.equal(inside.run(model, X), model(X))
+    assert torch.equal(inside.run(model, X), model(X))  # the mean weights, in both
 
 
 def test_autocast_takes_the_long_way(model: nn.Sequential) -> None:
