@@ -22,7 +22,7 @@ CASES = {
     "es_rank_one": Case("a population under rank-one flips against inference", "CPU", "1 minute"),
     "es_generate": Case("texts of a population against plain generation", "CPU", "1 minute"),
     "es_traffic": Case("bytes that a fleet exchanges with each worker in a generation", "CPU", "30 seconds"),
-    "small": Case("small models on one core: training, predict, an ES step", "CPU", "2 minutes", True),
+    "small": Case("small models on one core: training, acting, predict, an ES step", "CPU", "2 minutes", True),
     "lora": Case("a training step of Bayesian LoRA against plain LoRA", "CPU", "2 minutes"),
     "antithetic": Case("errors of predictions from mirrored samples", "CPU", "2 minutes"),
     "host": Case("Python and launches of a training step, without a device", "CPU", "15 seconds"),

@@ -1,4 +1,4 @@
-"""Small models on one CPU core, where calls cost more than arithmetic: training steps, `predict`, a step of ES.
+"""Small models on one CPU core, where calls cost more than arithmetic: training, acting, `predict`, a step of ES.
 
 Every variant runs 20 times in a row, so that caches and branch predictors are as warm as in a training loop.
 """
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import flipout
+from flipout.schemes import SchemeName
 
 from .record import Row, interleaved, rows
 
@@ -98,7 +99,7 @@ def python_calls(run: Callable[[], None]) -> float:
 def run() -> Iterator[Row]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    against = {"shared": "plain", "flipout": "plain", "bayesian-torch": "plain"}
+    against = dict.fromkeys(("shared", "flipout", "flipout, sampled", "bayesian-torch"), "plain")
     cases: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
         "small MLP 13-50-50-1, batch 32": (mlp, torch.randn(32, 13)),
         "small MLP 13-50-50-1, batch 128": (mlp, torch.randn(128, 13)),
@@ -116,9 +117,35 @@ def run() -> Iterator[Row]:
         if case.endswith("batch 32"):
             counted = {name: [python_calls(run)] for name, run in runs.items()}
             yield from rows(case, counted, against, what="calls")
+    yield from rows("small policy 13-50-50-1, batch 8", interleaved(_acting(), seconds=10, turns=20), against)
     yield from rows("small predict, 32 samples × 200 rows", interleaved(_predict(), seconds=10, turns=20), against)
     yield from rows("small ES step, 80 members × 200 rows", interleaved(_update(), seconds=10, turns=20), against)
     torch.set_num_threads(threads)
+
+
+def _acting() -> dict[str, Callable[[], object]]:
+    """Return episodes of 100 steps by a policy: plain, under one draw, and with a fresh draw for every step."""
+    plain, model, x = mlp(), flipout.perturb(mlp(), NOISE).eval(), torch.randn(8, 13)
+
+    @torch.no_grad()
+    def episode(policy: nn.Module) -> None:
+        for _ in range(100):
+            policy(x)
+
+    def held(scheme: SchemeName) -> None:
+        with flipout.using(model, scheme=scheme), flipout.hold(model):
+            episode(model)
+
+    def sampled() -> None:
+        with flipout.sampling(model):
+            episode(model)
+
+    return {
+        "plain": lambda: episode(plain),
+        "shared": lambda: held("shared"),
+        "flipout": lambda: held("flipout"),
+        "flipout, sampled": sampled,
+    }
 
 
 def _predict() -> dict[str, Callable[[], object]]:

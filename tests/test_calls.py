@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -68,6 +69,33 @@ def test_one_call_of_a_layer_passes_few_files() -> None:
         model(x)
     assert {"nn/linear.py", "nn/remembered_call.py", "ops/linear.py"} <= met[-1]
     assert len(met[-1]) <= 9, met[-1]
+
+
+@pytest.mark.filterwarnings("ignore::flipout.errors.NeverRead")
+@pytest.mark.parametrize(
+    "context", [flipout.hold, flipout.sampling, lambda model: flipout.using(model, scheme="shared")]
+)
+def test_a_call_inside_a_context_passes_few_files(context: Callable[[torch.nn.Module], Any]) -> None:
+    model, x, met = flipout.perturb(mlp(), flipout.MeanField()), torch.randn(8, 13), []
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = model[0](x).relu()
+        met.append(files(lambda: model[2](y)))
+        return y
+
+    model.forward = forward  # pyright: ignore[reportAttributeAccessIssue]
+    with context(model):
+        for _ in range(3):
+            model(x)
+    assert {"nn/linear.py", "nn/remembered_call.py", "ops/linear.py"} <= met[-1]
+    assert len(met[-1]) <= 9, met[-1]
+
+
+def test_a_policy_that_acts_makes_few_calls() -> None:
+    """The plain network makes 44, and the long way 480."""
+    model, x = flipout.perturb(mlp(), flipout.Gaussian(0.1)).eval(), torch.randn(8, 13)
+    with torch.no_grad(), flipout.hold(model):
+        assert python_calls(lambda: model(x)) <= 175
 
 
 @pytest.mark.filterwarnings("ignore::flipout.errors.NeverRead")
