@@ -99,7 +99,7 @@ def python_calls(run: Callable[[], None]) -> float:
 def run() -> Iterator[Row]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    against = dict.fromkeys(("shared", "flipout", "flipout, sampled", "bayesian-torch"), "plain")
+    against: dict[str, str] = dict.fromkeys(("shared", "flipout", "flipout, sampled", "bayesian-torch"), "plain")
     cases: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
         "small MLP 13-50-50-1, batch 32": (mlp, torch.randn(32, 13)),
         "small MLP 13-50-50-1, batch 128": (mlp, torch.randn(128, 13)),
