@@ -42,7 +42,7 @@ lint: $(INSTALLED)
 
 # One thread per worker: the tests' tensors are small, so processes share the cores better than threads do.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 demo: $(INSTALLED)
 	rm -rf runs/demo

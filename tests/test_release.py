@@ -8,6 +8,7 @@ import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -48,29 +49,50 @@ def test_nothing_is_unpickled() -> None:
                 assert node.func.id not in {"eval", "exec"}, path
 
 
-@pytest.mark.skipif(find_spec("build") is None, reason="needs pip install 'flipout[dev]'")
-@pytest.mark.parametrize("preset", ["smoke", pytest.param("quick", marks=pytest.mark.slow)])
-def test_the_wheel_works_in_an_empty_environment(tmp_path: Path, preset: str) -> None:
-    def run(*command: str | Path) -> str:
-        ended = subprocess.run(
-            [*map(str, command)],
-            cwd=tmp_path,
-            env={key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "FLIPOUT_DATA")},
-            capture_output=True,
-            text=True,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if find_spec("build") is None:
+        pytest.skip("needs pip install 'flipout[dev]'")
+    folder = tmp_path_factory.mktemp("dist")
+    run(folder, sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
 
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "dist", ROOT)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
+
+def run(folder: Path, *command: str | Path, **more: str) -> str:
+    """Run a command in a folder, away from this checkout and its data."""
+    here = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "FLIPOUT_DATA")}
+    ended = subprocess.run([*map(str, command)], cwd=folder, env={**here, **more}, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_the_wheel_has_every_file_and_can_be_imported(wheel: Path, tmp_path: Path) -> None:
+    with ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    packed = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    sources = {
+        path.relative_to(ROOT)
+        for package in ("flipout", "flipout_command")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {path for path in packed if not path.parts[0].endswith(".dist-info")} == sources
+    (points,) = tmp_path.glob("*.dist-info/entry_points.txt")
+    assert "flipout = " in points.read_text()
+    code = "import flipout, flipout_command; print(flipout.__file__)"
+    assert run(tmp_path, sys.executable, "-c", code, PYTHONPATH=str(tmp_path)).startswith(str(tmp_path))
+
+
+@pytest.mark.slow  # it installs PyTorch
+def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    run(tmp_path, sys.executable, "-m", "venv", tmp_path / "venv")
     there = tmp_path / "venv" / "bin"
     install = (there / "pip", "install", "-q", "--no-compile", "-c", ROOT / "constraints.txt")
-    run(*install, wheel)
-    assert run(there / "python", "-c", "import flipout; print(flipout.__file__)").startswith(str(tmp_path))
-    assert "missing" in run(there / "flipout", "doctor")
-    run(*install, f"{wheel}[experiments]")
-    run(there / "flipout", "run", "variance-fc", "--preset", preset)
-    run(there / "flipout", "report", f"runs/variance-fc-{preset}")
+    run(tmp_path, *install, wheel)
+    assert run(tmp_path, there / "python", "-c", "import flipout; print(flipout.__file__)").startswith(str(tmp_path))
+    assert "missing" in run(tmp_path, there / "flipout", "doctor")
+    run(tmp_path, *install, f"{wheel}[experiments]")
+    run(tmp_path, there / "flipout", "run", "variance-fc", "--preset", "quick")
+    run(tmp_path, there / "flipout", "report", "runs/variance-fc-quick")
     assert (tmp_path / "report.html").stat().st_size > 10_000

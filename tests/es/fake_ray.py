@@ -1,4 +1,7 @@
-"""A stand-in for Ray in this process. Actors answer in order, and only when a test allows it."""
+"""A stand-in for Ray in this process. Actors answer in order, and only when a test allows it.
+
+Its clock is its own: an answer and a wait in vain take a millisecond each, however busy the machine is.
+"""
 
 import time
 from collections import deque
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flipout.es import _ray_pool
+from flipout.es import _ray_dispatch, _ray_pace, _ray_pool
 from flipout.es._ray_pace import WorkerPace
 
 
@@ -46,7 +49,7 @@ class Actor:
 
 
 class FakeRay:
-    """`held` tells which calls wait. `answering` is the number of the actor that answers now."""
+    """`held` tells which calls wait. `answering` is the number of the actor that answers now, `now` the time."""
 
     exceptions = SimpleNamespace(
         RayActorError=ActorError, ObjectLostError=ActorError, NodeDiedError=ActorError, WorkerCrashedError=ActorError
@@ -57,6 +60,7 @@ class FakeRay:
         self.held: Callable[[Call], bool] = lambda call: False
         self.answering = -1
         self.idle = 0
+        self.now = time.monotonic()  # a worker notes when it was hired, by the real clock
         self.session = 0  # its number
 
     def is_initialized(self) -> bool:
@@ -78,7 +82,7 @@ class FakeRay:
         ready = [call for call in calls if not self.held(call)]
         self.idle = 0 if ready else self.idle + 1
         assert self.idle < 5000, "nobody answers"
-        time.sleep(0 if ready else 0.001)
+        self.now += 0 if ready else 0.001
         return ready, [call for call in calls if call not in ready]
 
     def get(self, call: Call) -> Any:
@@ -87,6 +91,7 @@ class FakeRay:
             asked = call.actor.queue.popleft()
             self.answering = call.actor.number
             asked.outcome = _outcome(call.actor.copy, asked)
+            self.now += 0.001
         return call.outcome()
 
     def _hired(self, copy: Any) -> Actor:
@@ -110,4 +115,6 @@ def installed(patch: pytest.MonkeyPatch) -> FakeRay:
     fake = FakeRay()
     patch.setattr(_ray_pool, "import_ray", lambda: fake)
     patch.setattr(WorkerPace, "tick", 0.0)
+    for module in (_ray_dispatch, _ray_pace):
+        patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: fake.now))
     return fake

@@ -1,6 +1,5 @@
 """An answer counts only for the request that it answers. A late error does not end the run."""
 
-import time
 from collections import deque
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from flipout import errors, es
 from flipout.es._ray_work import Answer, Evaluation, Ticket
 from flipout.es._ray_worker import StrategyCopy
-from tests.es.fake_ray import FakeRay, installed
+from tests.es.fake_ray import ActorError, Call, FakeRay, installed
 from tests.es.toys import regression, strategy
 
 
@@ -199,12 +198,30 @@ def test_a_fleet_that_hangs_again_and_again_ends_with_a_word(fake: FakeRay) -> N
     assert alike(evolution)
 
 
+def test_a_fleet_whose_workers_all_die_ends_with_a_word(fake: FakeRay, monkeypatch) -> None:
+    get = fake.get
+
+    def dying(call: Call) -> Any:
+        if call.generation == 1:
+            raise ActorError("killed")
+        return get(call)
+
+    monkeypatch.setattr(fake, "get", dying)
+    evolution = strategy(fleet=es.RayFleet(1))
+    said = "Generation 1: 5 workers died one after another"
+    with pytest.warns(UserWarning, match="died"), pytest.raises(errors.FleetError, match=said):
+        evolution.run(2)
+    monkeypatch.setattr(fake, "get", get)
+    evolution.run(3)
+    assert alike(evolution)
+
+
 def test_an_answer_that_waits_for_the_driver_is_no_silence(fake: FakeRay, fleet: es.RayFleet) -> None:
     evolution = strategy(fleet=fleet)
     fleet.timeout = 0.01
     fake.held = lambda call: call.actor.number == 0 and call.generation == 1 == evolution.generation
     evolution.run(2)  # worker 0 is late
-    time.sleep(0.02)  # the driver does something else
+    fake.now += 0.02  # the driver does something else
     evolution.run(4)
     assert alike(evolution)
 

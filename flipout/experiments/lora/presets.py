@@ -25,8 +25,8 @@ BAYESIAN_LORA = Experiment(
             information=200,
         ),
         "quick": LoraSettings(),
-        # Never run so far: it needs a GPU. Every row and seed is a piece of its own, below a minute. As many questions
-        # as BLoB's WinoGrande-S, and its layers but the head, which SmolLM2 shares with its embedding.
+        # Five of its eight rows have been run (docs/experiments.md). Every row and seed is a piece of its own. As many
+        # questions as BLoB's WinoGrande-S, and its layers but the head, which SmolLM2 shares with its embedding.
         "paper": LoraSettings(
             model="smollm2",
             targets=("q_proj", "v_proj"),
@@ -49,7 +49,7 @@ BAYESIAN_LORA = Experiment(
     costs={
         "smoke": "seconds",
         "quick": "2 minutes on two cores: a tiny Llama with random weights",
-        "paper": "10 to 17 minutes of an H200 by arithmetic, not measured yet; needs ARC in FLIPOUT_DATA and "
+        "paper": "more than 20 minutes of an H200 with the seeds side by side; needs ARC in FLIPOUT_DATA and "
         "flipout[lora]",
     },
     work=work,

@@ -188,5 +188,8 @@ def test_every_row_is_captured_and_learns(tmp_path, row, precision):
             epoch(trainer)
         assert trainer.step.graph is not None
         assert trainer.valid.step.graph is not None
-        assert trainer.losses[-1] < 0.8 * trainer.losses[0]
+        trained = [epoch["train"] for epoch in trainer.history]
+        assert trained[-1] < 0.8 * trained[0]
+        if row.eval_factor == 1.0:  # else the weights that are tested are not those that were trained
+            assert trainer.losses[-1] < 0.8 * trainer.losses[0]
         trainer.close()

@@ -20,7 +20,7 @@ import flipout
 from flipout import backend
 from flipout.backend import is_eager
 from tests.ops.triton.fuzz import lstms, noise, products, rows
-from tests.ops.triton.fuzz.memory import Memory
+from tests.ops.triton.fuzz.memory import ROOM, Memory
 from tests.ops.triton.kernels import DEVICE, MARKS
 
 pytestmark = MARKS
@@ -36,6 +36,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.skipif(not ROOM, reason="nothing lies around a tensor here: compute-sanitizer finds what this test plants")
 def test_a_read_or_write_past_the_end_is_found() -> None:
     @settings(max_examples=5)
     @given(st.data())

@@ -14,7 +14,7 @@ LORA_SENTIMENT = Experiment(
             seeds=1, train=24, valid=16, test=24, steps=10, batch=8, decays=(0.1,), members=2, samples=4, rounds=3
         ),
         "quick": SentimentSettings(train=256, test=256, steps=200),
-        # Never run so far: it needs a GPU. Every row and seed is a piece of its own, below a minute.
+        # Every row and seed is a piece of its own, of about a minute.
         "paper": SentimentSettings(
             model="minilm",
             train=2400,
@@ -33,8 +33,8 @@ LORA_SENTIMENT = Experiment(
     costs={
         "smoke": "seconds",
         "quick": "2 minutes on two cores: a tiny BERT with random weights",
-        "paper": "5 to 8 minutes of an H200 by arithmetic, not measured yet; needs the ratings in FLIPOUT_DATA and "
-        "flipout[lora]",
+        "paper": "11 minutes of an H200 with the seeds side by side, beside other work; needs the ratings in FLIPOUT_DATA "
+        "and flipout[lora]",
     },
     work=work,
     draw=draw,

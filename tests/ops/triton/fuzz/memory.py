@@ -13,7 +13,7 @@ from tests.ops.triton.kernels import DEVICE
 from tests.poison import poisoned, worst
 
 # compute-sanitizer sees where an allocation ends. Each tensor then has its own allocation, with nothing around it.
-_ROOM = 0 if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") else 1024
+ROOM = 0 if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") else 1024
 _LAYOUTS = ("rows", "rows", "rows", "channels last", "channels last", "any order", "gaps", "padded", "expanded")
 CHANNELS = ("channels last",) * 9 + _LAYOUTS
 # Tolerance by dtype, relative to the largest number: far above rounding, far below the error of a wrong place.
@@ -98,7 +98,7 @@ class Memory:
         layout = "rows" if written and layout == "expanded" else layout
         strides, values = self._strides(layout, values)
         extent = 1 + sum((size - 1) * stride for size, stride in zip(values.shape, strides, strict=True))
-        offset = _ROOM + self.draw(st.sampled_from([0, 0, 1, 2, 16]))
+        offset = ROOM + self.draw(st.sampled_from([0, 0, 1, 2, 16]))
         return self._laid(values, strides, offset, extent if values.numel() else 0, keep=not written)
 
     def _strides(self, layout: str, values: Tensor) -> tuple[list[int], Tensor]:
@@ -123,7 +123,7 @@ class Memory:
 
     def _laid(self, values: Tensor, strides: Sequence[int], offset: int, extent: int, keep: bool) -> Tensor:
         """Put the values into the middle of a new buffer."""
-        buffer = torch.full((offset + extent + _ROOM,), worst(values.dtype), dtype=values.dtype, device=DEVICE)
+        buffer = torch.full((offset + extent + ROOM,), worst(values.dtype), dtype=values.dtype, device=DEVICE)
         is_inside = torch.zeros(len(buffer), dtype=torch.bool, device=DEVICE)
         if values.numel():
             place = sum(
@@ -144,7 +144,7 @@ class Memory:
         if empty.device.type != DEVICE.type or not empty.numel():
             return empty
         extent = 1 + sum((size - 1) * stride for size, stride in zip(empty.shape, empty.stride(), strict=True))
-        return self._laid(empty.cpu(), empty.stride(), _ROOM, extent, keep=False)
+        return self._laid(empty.cpu(), empty.stride(), ROOM, extent, keep=False)
 
     def _check(self) -> None:
         for buffer, is_inside, tensor, before in self._placed:

@@ -1,6 +1,10 @@
-"""The site in a real browser, on a phone and on a desk: only tables and code scroll, and figures fit the page."""
+"""The site builds. In a real browser, on a phone and on a desk, only tables and code scroll, and figures fit the page.
+
+All tests share one build, and one worker of xdist.
+"""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +16,12 @@ import pytest
 
 from tests import browser
 
+pytestmark = [
+    pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs pip install 'flipout[docs]'"),
+    pytest.mark.xdist_group("site"),
+]
 ROOT = Path(__file__).parents[1]
+STRICT = ["mkdocs", "build", "--strict"]  # with --quiet, mkdocs counts no warnings, and nothing fails
 PHONE, DESK = (390, 844), (1280, 900)
 # What is wider than the screen, but for tables and code in their own scrolling boxes.
 TOO_WIDE = """
@@ -39,11 +48,10 @@ return [...document.querySelectorAll('article img')].map((image) =>
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if find_spec("mkdocs") is None:
-        pytest.skip("needs pip install 'flipout[docs]'")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    command = [sys.executable, "-m", *STRICT, "--site-dir", str(folder)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
     return folder
 
 
@@ -55,6 +63,23 @@ def opened() -> Iterator[Any]:
 
 def pages(site: Path) -> list[Path]:
     return [page for page in sorted(site.rglob("*.html")) if page.name != "404.html"]
+
+
+def test_a_broken_link_breaks_the_site(tmp_path: Path) -> None:
+    assert f"{' '.join(STRICT)}\n" in (ROOT / "Makefile").read_text()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "mkdocs.yml").write_text("site_name: broken\n")
+    (tmp_path / "docs" / "index.md").write_text("[nowhere](nowhere.md)\n")
+    run = subprocess.run([sys.executable, "-m", *STRICT], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode != 0
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    """Strictly: no broken link, no page outside of the navigation, no name without an entry."""
+    loaded = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*(?:src|href)=["']?(?:https?:)?//""")
+    built = list(site.rglob("*.html"))
+    assert built
+    assert not [page for page in built if loaded.search(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize(
@@ -103,8 +128,6 @@ def test_a_link_to_a_page_can_be_shown_with_its_title(site: Path) -> None:
 @pytest.mark.slow
 def test_a_published_site_names_its_source_and_its_card(tmp_path: Path) -> None:
     """Only who publishes the site knows its addresses."""
-    if find_spec("mkdocs") is None:
-        pytest.skip("needs pip install 'flipout[docs]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
     published = {"FLIPOUT_SITE_URL": "https://example.org/flipout/", "FLIPOUT_REPO_URL": "https://example.org/source"}
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env={**os.environ, **published})
