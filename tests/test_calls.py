@@ -17,6 +17,7 @@ import torch
 
 import flipout
 from benchmarks.small import mlp, python_calls, training
+from flipout import bayes
 
 PACKAGE = Path(flipout.__file__).parent
 
@@ -99,6 +100,13 @@ def test_a_policy_that_acts_makes_few_calls() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::flipout.errors.NeverRead")
+def test_the_kl_of_three_layers_makes_few_calls() -> None:
+    """It reads Parameters from outside their layers, but as code of the library: nobody has to ask who runs."""
+    model = flipout.perturb(mlp(), flipout.MeanField(prior=bayes.Normal(0.0, 1.0)))
+    bayes.kl(model)
+    assert python_calls(lambda: bayes.kl(model)) <= 1050
+
+
 def test_the_page_about_the_inside_draws_what_is_called() -> None:
     """All but what needs a GPU: a first call, a usual one, and one with a large input."""
     page = (PACKAGE.parent / "docs" / "inside.md").read_text(encoding="utf-8")

@@ -18,9 +18,6 @@ from .probe import ReadSite
 from .reader import innermost_call, is_checkpointed, is_own, is_own_name, running_method
 from .spans import is_recomputing
 
-# Code of this library that reads Parameters of its own layers: most reads, so they are told by a look.
-_ROOMS = frozenset(("flipout", "flipout.nn", "flipout.ops", "flipout.schemes", "flipout.distributions"))
-
 
 def is_read_noisy(layer: Any) -> bool:
     """Return True within a forward pass that perturbs the layer, or in a checkpoint's recomputation of one."""
@@ -75,7 +72,8 @@ def read(layer: Any, name: str, parameter: Any) -> Any:
             comptime(_refuse_while_tracing)
         return parameter
     frame = sys._getframe(2)
-    if frame.f_globals.get("__package__") in _ROOMS or parameter is None or not is_read_noisy(layer):
+    # Most readers are code of this library, so a look tells them before the search through the running calls.
+    if parameter is None or frame.f_globals.get("__name__", "").startswith("flipout.") or not is_read_noisy(layer):
         return parameter
     if is_own(layer, frame):
         return parameter
