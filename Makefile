@@ -40,9 +40,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright
 
-# One thread per worker: the tests' tensors are small, so processes share the cores better than threads do.
+# One thread per worker: the tests' tensors are small, so processes share the cores better than threads do. A worker runs
+# whole files, whose tests share what takes seconds to make: processes, models, a browser.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 demo: $(INSTALLED)
 	rm -rf runs/demo

@@ -1,6 +1,6 @@
 """The site builds. In a real browser, on a phone and on a desk, only tables and code scroll, and figures fit the page.
 
-All tests share one build, and one worker of xdist.
+All tests share one build.
 """
 
 import os
@@ -16,10 +16,7 @@ import pytest
 
 from tests import browser
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs pip install 'flipout[docs]'"),
-    pytest.mark.xdist_group("site"),
-]
+pytestmark = pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs pip install 'flipout[docs]'")
 ROOT = Path(__file__).parents[1]
 STRICT = ["mkdocs", "build", "--strict"]  # with --quiet, mkdocs counts no warnings, and nothing fails
 PHONE, DESK = (390, 844), (1280, 900)

@@ -21,10 +21,7 @@ from flipout import errors, es
 from tests.es.toys import full, regression, strategy
 
 ray: Any = pytest.importorskip("ray", reason="RayFleet needs ray: pip install 'flipout[ray]'")
-pytestmark = [
-    pytest.mark.filterwarnings("default"),  # Ray's own
-    pytest.mark.xdist_group("ray"),
-]
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
 
 
 @pytest.fixture(scope="module", autouse=True)
