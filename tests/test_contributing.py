@@ -10,6 +10,7 @@ from torch import nn
 
 import flipout
 from flipout import backend
+from tests.lent_kernels import lent_kernels
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -18,15 +19,11 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 @pytest.fixture(scope="module")
 def added() -> dict[str, Any]:
     """What the examples define. Their kernel is taken back afterwards."""
-    kernels = dict(backend._kernels)
     names: dict[str, Any] = {"__name__": "contributing"}
-    try:
+    with lent_kernels():
         for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
             exec(compile(block, "CONTRIBUTING.md", "exec"), names)
         names["registered"] = backend._kernels["sum_rows"]
-    finally:
-        backend._kernels.clear()
-        backend._kernels.update(kernels)
     return names
 
 

@@ -16,6 +16,7 @@ import pytest
 from flipout._drawing import DARK
 from flipout.errors import MissingExtra
 from flipout.experiments.registry import EXPERIMENTS
+from tests.lent_kernels import lent_kernels
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,7 +50,7 @@ def test_block_runs(block: str) -> None:
     for name in imported & OPTIONAL.keys():
         if find_spec(name) is None:
             pytest.skip(f"needs {name}: {OPTIONAL[name]}")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), lent_kernels():
         if imported & {"evotorch", "lightning", "peft"}:
             warnings.simplefilter("ignore")  # they warn of themselves: names of torch they still use, workers, tips
         try:
