@@ -117,10 +117,26 @@ def run() -> Iterator[Row]:
         if case.endswith("batch 32"):
             counted = {name: [python_calls(run)] for name, run in runs.items()}
             yield from rows(case, counted, against, what="calls")
+    yield from rows("small ELBO step, MLP 13-50-50-1, batch 32", interleaved(_elbo(), seconds=10, turns=20), against)
     yield from rows("small policy 13-50-50-1, batch 8", interleaved(_acting(), seconds=10, turns=20), against)
     yield from rows("small predict, 32 samples × 200 rows", interleaved(_predict(), seconds=10, turns=20), against)
     yield from rows("small ES step, 80 members × 200 rows", interleaved(_update(), seconds=10, turns=20), against)
     torch.set_num_threads(threads)
+
+
+def _elbo() -> dict[str, Callable[[], None]]:
+    """Return steps on the mean squared error, and on an ELBO: the likelihood and the KL of 1000 examples."""
+    from bayesian_torch.models.dnn_to_bnn import get_kl_loss
+
+    x, y, error = torch.randn(32, 13), torch.randn(32, 1), nn.functional.mse_loss
+    plain, other = mlp(), rival()
+    noise = flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0))
+    elbo = flipout.bayes.ELBO(flipout.perturb(mlp(), noise), "gaussian", num_data=1000)
+    return {
+        "plain": lambda: error(plain(x), y).backward(),
+        "flipout": lambda: elbo(x, y).loss.backward(),
+        "bayesian-torch": lambda: (error(other(x), y) + get_kl_loss(other) / 1000).backward(),
+    }
 
 
 def _acting() -> dict[str, Callable[[], object]]:

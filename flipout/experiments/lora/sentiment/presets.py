@@ -33,8 +33,8 @@ LORA_SENTIMENT = Experiment(
     costs={
         "smoke": "seconds",
         "quick": "2 minutes on two cores: a tiny BERT with random weights",
-        "paper": "11 minutes of an H200 with the seeds side by side, beside other work; needs the ratings in FLIPOUT_DATA "
-        "and flipout[lora]",
+        "paper": "11 minutes of an H200 with the seeds side by side, beside other work; needs the ratings in "
+        "FLIPOUT_DATA and flipout[lora]",
     },
     work=work,
     draw=draw,
