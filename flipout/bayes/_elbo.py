@@ -1,7 +1,7 @@
 """The evidence lower bound as a loss, with the right scale for every way to split a batch."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Any
@@ -14,10 +14,11 @@ from .._arguments import whole_number
 from .._model_calls import ModelInputs, OutputSelector, check_selector, model_call, select, select_tensor
 from ..draws.bits import is_transformed
 from ..errors import InvalidArgument, Unsupported
+from ..nn.base import Perturbed
 from ..nn.contexts import draw_and_mirror, sampling
 from ..nn.held_weights import example_count
 from ..nn.models import perturbed_layers
-from ._kl import kl, shared_draw, with_priors
+from ._kl import has_sampled_priors, kl, shared_draw, with_priors
 from ._log_likelihoods import check_finite, check_not_a_loss, count_examples
 from ._named import LikelihoodName, LogLikelihood, likelihood_of
 from ._posterior import Posterior, posteriors
@@ -122,10 +123,11 @@ class ELBO(nn.Module):
             ...     elbo(x[part], y[part], batch=100).loss.backward()
         """
         weight = self._weight(step)
-        call, (first, *mirror) = model_call(x), self._draws()
+        layers = perturbed_layers(self.model)
+        call, (first, *mirror) = model_call(x), self._draws(layers.values())
         with first:
             output = call(self.model)
-            divergence, seen = kl(self.model), None if is_transformed() else example_count(self.model)
+            divergence, seen = kl(self.model), None if is_transformed() else example_count(layers.values())
         log_likelihoods = self._log_likelihoods(output, target)
         for draw in mirror:
             with draw:
@@ -142,14 +144,13 @@ class ELBO(nn.Module):
                 check_not_a_loss(log_likelihoods, target)
         return terms
 
-    def _draws(self) -> tuple[AbstractContextManager[None], ...]:
+    def _draws(self, layers: Collection[Perturbed]) -> tuple[AbstractContextManager[None], ...]:
         """Return the contexts of the forward passes: a draw, and its mirror image if there is one."""
-        layers = perturbed_layers(self.model).values()
         if self.antithetic:
             if any(layer.flipout.held is not None for layer in layers):
                 raise Unsupported("ELBO(…, antithetic=True) inside hold: it takes a draw and its mirror. Leave hold.")
             return draw_and_mirror(self.model)
-        held = shared_draw(self.model, posteriors(self.model))
+        held = shared_draw(self.model, posteriors(self.model)) if has_sampled_priors(layers) else nullcontext()
         is_training = all(layer.training for layer in layers)
         return (sampling(self.model) if isinstance(held, nullcontext) and not is_training else held,)
 

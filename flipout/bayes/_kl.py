@@ -3,6 +3,7 @@
 import math
 from collections.abc import Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from .._perturbation import Perturbation
 from .._shards import Shard
 from ..distributions.prior import ClosedForm, Sampled
 from ..errors import NoPrior, Unsupported
+from ..nn.base import Perturbed
 from ..nn.contexts import hold
 from ..nn.held_weights import held_pass
 from ._posterior import CONVERT, Posterior, posteriors
@@ -101,6 +103,12 @@ def _check_factors(posterior: Posterior) -> None:
             f"{posterior.name}: the KL of {posterior.distribution} over shards is not known yet. Use MeanField, or "
             "DistributedDataParallel."
         )
+
+
+def has_sampled_priors(layers: Iterable[Perturbed]) -> bool:
+    """Return True if a KL of these layers is estimated from draws of their weights."""
+    distributions = chain.from_iterable(layer.flipout.distributions.values() for layer in layers)
+    return any(isinstance(getattr(distribution, "prior", None), Sampled) for distribution in distributions)
 
 
 def shared_draw(model: nn.Module, found: Iterable[Posterior]) -> AbstractContextManager[None]:

@@ -12,6 +12,7 @@ from ..distributions.prior import Prior
 from ..errors import InvalidArgument, NotPerturbed, Unsupported
 from ..nn.base import Perturbed
 from ..nn.companions import companion_names, learned_companions, prior_numbers
+from ..nn.layers import parameter_of
 from ..nn.models import parameter_names, perturbed_layers
 from ..nn.switches import idle_parameters
 
@@ -29,20 +30,14 @@ class Posterior:
     layer: Perturbed
     local: str  # its name in the layer
     distribution: LearnedDistribution
+    parameter: Tensor
+    shard: Shard | None
 
     @property
     def prior(self) -> Prior | None:
         prior = self.distribution.prior
         assert prior is None or isinstance(prior, Prior)
         return prior
-
-    @property
-    def parameter(self) -> Tensor:
-        return attrgetter(self.local)(self.layer)
-
-    @property
-    def shard(self) -> Shard | None:
-        return Shard.of(self.parameter)
 
     @property
     def mean(self) -> Tensor:
@@ -104,8 +99,9 @@ def posteriors(model: nn.Module) -> list[Posterior]:
                     f"{label}.{local}: {distribution} is learned but not Gaussian; only a Gaussian posterior has a KL "
                     "here. Use MeanField."
                 )
-            parameter = attrgetter(local)(layer)
-            posterior = Posterior(names.get(id(parameter), f"{label}.{local}"), layer, local, distribution)
+            parameter = parameter_of(layer, local)
+            name = names.get(id(parameter), f"{label}.{local}")
+            posterior = Posterior(name, layer, local, distribution, parameter, Shard.of(parameter))
             first = found.setdefault(id(parameter), posterior)
             if first is not posterior and _ids_beside(first) != _ids_beside(posterior):
                 raise InvalidArgument(

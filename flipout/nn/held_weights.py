@@ -1,6 +1,6 @@
 """What the examples of a held draw see: their number, their weights, and sums over their perturbations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from torch import Tensor, nn
@@ -31,9 +31,9 @@ def held_pass(layer: Perturbed) -> tuple[Pass, Keys]:
     return held.session, held.keys[layer.flipout]
 
 
-def example_count(model: nn.Module) -> int | None:
-    """Return the number of examples in the held draw, or else in the last forward pass; None if not known."""
-    plan = next(iter(perturbed_layers(model).values())).flipout
+def example_count(layers: Iterable[Perturbed]) -> int | None:
+    """Return the number of examples in the layers' held draw, or else in their last forward pass; None if not known."""
+    plan = next(iter(layers)).flipout
     if plan.held is not None and plan.held.session is not None:
         return plan.held.session.examples
     return next((root.running.examples for root, _ in plan.roots if root.running.examples is not None), None)
