@@ -13,7 +13,8 @@ from typing import Any
 
 def hurry() -> None:
     """Spare Triton's interpreter what takes most of its time and changes no result."""
-    interpreter, core = import_module("triton.runtime.interpreter"), import_module("triton.language.core")
+    interpreter: Any = import_module("triton.runtime.interpreter")
+    core: Any = import_module("triton.language.core")
     builder, function = interpreter.interpreter_builder, interpreter.InterpretedFunction
     if not builder.options.debug:  # the result of a check for overflow is only looked at under `debug`
         builder.options = replace(builder.options, sanitize_overflow=False)
