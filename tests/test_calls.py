@@ -4,6 +4,7 @@ Both are counted by cProfile, which no noise of the machine disturbs.
 """
 
 import cProfile
+import importlib
 import pstats
 import re
 import subprocess
@@ -101,10 +102,14 @@ def test_a_policy_that_acts_makes_few_calls() -> None:
 
 @pytest.mark.filterwarnings("ignore::flipout.errors.NeverRead")
 def test_the_kl_of_three_layers_makes_few_calls() -> None:
-    """It reads Parameters from outside their layers, but as code of the library: nobody has to ask who runs."""
+    """It reads Parameters from outside their layers, but as code of the library: nobody has to ask who runs.
+
+    Where DTensor is loaded, as it is behind transformers, each of the three Parameters is asked if it is one.
+    """
+    importlib.import_module("torch.distributed.tensor")
     model = flipout.perturb(mlp(), flipout.MeanField(prior=bayes.Normal(0.0, 1.0)))
     bayes.kl(model)
-    assert python_calls(lambda: bayes.kl(model)) <= 620
+    assert python_calls(lambda: bayes.kl(model)) <= 600
 
 
 def test_a_step_on_an_elbo_makes_few_calls() -> None:

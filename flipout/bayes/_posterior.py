@@ -40,17 +40,20 @@ class Posterior:
         return prior
 
     @property
+    def dtype(self) -> torch.dtype:
+        return torch.promote_types(self.parameter.dtype, torch.float32)
+
+    @property
     def mean(self) -> Tensor:
-        local = held_here(self.parameter)
-        return local.to(torch.promote_types(local.dtype, torch.float32))
+        local = self.parameter if self.shard is None else held_here(self.parameter)
+        return local.to(self.dtype)
 
     @property
     def std(self) -> Tensor:
         """The standard deviation without the directions, of the mean's shape."""
         mean = self.mean
-        learned = {
-            s: self._part(value).to(mean.dtype) for s, value in learned_companions(self.layer, self.local).items()
-        }
+        companions = learned_companions(self.layer, self.local).items()
+        learned = {suffix: self._part(value).to(mean.dtype) for suffix, value in companions}
         return self.distribution.spread(mean, **learned).expand_as(mean)
 
     @property
@@ -58,7 +61,7 @@ class Posterior:
         """The directions of a learned covariance, (rank, *shape), None if the weights are independent."""
         learned = learned_companions(self.layer, self.local)
         factors = self.distribution.factors(**learned)
-        return None if factors is None else factors.to(self.mean.dtype)
+        return None if factors is None else factors.to(self.dtype)
 
     @property
     def marginal_std(self) -> Tensor:
@@ -68,8 +71,8 @@ class Posterior:
 
     @property
     def prior_numbers(self) -> dict[str, Tensor]:
-        mean = self.mean
-        return {name: self._part(value).to(mean) for name, value in prior_numbers(self.layer, self.local).items()}
+        device, numbers = self.parameter.device, prior_numbers(self.layer, self.local)
+        return {name: self._part(value).to(device, self.dtype) for name, value in numbers.items()}
 
     @property
     def quiet(self) -> Tensor | None:
