@@ -26,17 +26,18 @@ class ModelCall:
 
     def tensors(self) -> list[Tensor]:
         """Return the tensors of all arguments, in torch's order for trees."""
-        leaves = tree_flatten((self.args, self.kwargs), is_leaf=_is_packed)[0]
-        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        parts = (*self.args, *self.kwargs.values())
+        return [leaf for part in parts for _, leaf in _leaves_of(part) if isinstance(leaf, Tensor)]
 
     def leaves(self) -> list[tuple[str, Any]]:
         """Return everything in the arguments, with a name such as `input_ids` or `argument 0`."""
-        paths = tree_flatten_with_path((self.args, self.kwargs), is_leaf=_is_packed)[0]
-        return [(_name(path), leaf) for path, leaf in paths]
+        named = [(f"argument {i}", part) for i, part in enumerate(self.args)] + list(self.kwargs.items())
+        return [(f"{name}{path}", leaf) for name, part in named for path, leaf in _leaves_of(part)]
 
     def mapped(self, function: Callable[[Tensor], Any]) -> "ModelCall":
         """Return the call with each tensor replaced by the function's value."""
-        return ModelCall(*map_tensors((self.args, self.kwargs), function))
+        kwargs = {name: map_tensors(part, function) for name, part in self.kwargs.items()}
+        return ModelCall(tuple(map_tensors(part, function) for part in self.args), kwargs)
 
     def with_tensors(self, tensors: list[Tensor]) -> "ModelCall":
         """Return the call with other tensors, in the order of `tensors()`."""
@@ -60,6 +61,8 @@ def model_call(inputs: ModelInputs) -> ModelCall:
 
 def map_tensors(tree: Any, function: Callable[[Tensor], Any]) -> Any:
     """Replace every tensor inside tuples, lists, dicts and the model outputs of transformers."""
+    if isinstance(tree, Tensor):  # the usual case, and torch's search through a tree takes 60 calls
+        return function(tree)
     return tree_map_only(Tensor, function, tree, is_leaf=_is_packed)
 
 
@@ -157,10 +160,11 @@ def _example(returned: Any) -> str:
     return "0" if isinstance(returned, (tuple, list)) else "lambda returned: …"
 
 
-def _name(path: Any) -> str:
-    place, *rest = path[1:]
-    is_keyword = path[0].idx == 1
-    return (str(place.key) if is_keyword else f"argument {place.idx}") + keystr(tuple(rest))
+def _leaves_of(part: Any) -> list[tuple[str, Any]]:
+    """Return the leaves of an argument, each with its path, which is "" for the argument itself."""
+    if isinstance(part, Tensor):
+        return [("", part)]
+    return [(keystr(path), leaf) for path, leaf in tree_flatten_with_path(part, is_leaf=_is_packed)[0]]
 
 
 def _is_packed(value: Any) -> bool:

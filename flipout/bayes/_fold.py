@@ -19,6 +19,7 @@ from ..nn.eval_mode import in_eval
 from ..nn.formed_calls import FormedCalls
 from ..nn.linear import Linear
 from ..nn.models import perturbed_layers
+from ..nn.walk import named_parameters
 from ..schemes import SchemeName
 from ._posterior import CONVERT
 
@@ -69,7 +70,7 @@ class Fold:
         self.inputs = self._count()
         self.joint, self.group = joint, group
         self.scheme: SchemeName = "flipout"
-        parameters = list(model.parameters())
+        parameters = [parameter for _, parameter in named_parameters(model)]
         device = parameters[0].device
         bases = max(_BASES_AT_ONCE // max(p.numel() for p in parameters), 1)
         if chunk is None:

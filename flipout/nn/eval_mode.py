@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from ..errors import Unsupported
+from .walk import named_modules
 
 _CHANGED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # model in eval mode for a while → the thread
 
@@ -25,7 +26,7 @@ def in_eval(model: nn.Module) -> Iterator[None]:
             f"{type(model).__name__}: two threads want it in eval mode for a while, and the first one to end would put "
             "it back into training mode under the other. Call model.eval() before the threads start."
         )
-    modes = [(module, module.training) for module in model.modules() if module.training]
+    modes = [(module, module.training) for module in named_modules(model).values() if module.training]
     if not modes:
         yield
         return
