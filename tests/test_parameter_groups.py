@@ -41,6 +41,27 @@ def test_decay_alone_leaves_the_spreads_where_they_are() -> None:
     assert torch.allclose(model.weight, before[1] * 0.95)
 
 
+def test_noise_that_a_likelihood_learns_is_spared() -> None:
+    model = flipout.perturb(nn.Linear(4, 1), flipout.MeanField(prior=bayes.Normal()))
+    elbo = bayes.ELBO(model, "gaussian", num_data=10)
+    decayed, spared = flipout.parameter_groups(elbo, weight_decay=0.1)
+    assert names(elbo, spared) == {"model.weight_rho", "likelihood.log_std"}
+    assert names(elbo, decayed) == {"model.weight", "model.bias"}
+
+
+def test_a_module_names_what_decay_must_spare() -> None:
+    class Temperature(nn.Module):
+        undecayed = ("log_temperature", "absent")
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.log_temperature = nn.Parameter(torch.ones(()))
+
+    model = flipout.perturb(nn.Sequential(nn.Linear(4, 1), Temperature()), flipout.Gaussian(0.1))
+    _, spared = flipout.parameter_groups(model, weight_decay=0.1)
+    assert names(model, spared) == {"1.log_temperature"}
+
+
 def test_tied_weights_are_listed_once() -> None:
     model: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight

@@ -8,6 +8,8 @@ from ..errors import InvalidInput
 from ._likelihood import Likelihood, wide
 from ._targets import check_range, check_target_shape
 
+_ROUNDING = 0.01  # the sum of probabilities may be this far from 1 in low precision
+
 
 class Categorical(Likelihood):
     """Classes, with one logit each in the output.
@@ -52,6 +54,15 @@ class Categorical(Likelihood):
         check_range("Categorical", classes, 0, logits.shape[-1] - 1, self.ignore)
         losses = F.cross_entropy(logits.flatten(0, -2), classes, reduction="none", ignore_index=self.ignore)
         return -losses.view(target.shape)
+
+    def doubt(self, output: Tensor, target: Tensor) -> str | None:
+        sums = wide(output).sum(self.dim)
+        if output.shape[self.dim] < 2 or bool((output < 0).any()) or bool(((sums - 1).abs() > _ROUNDING).any()):
+            return None
+        return (
+            "The outputs are ≥ 0 and sum to 1, as probabilities do. A categorical likelihood takes logits, and applies "
+            "the softmax itself. Leave the model's softmax out."
+        )
 
     def mean(self, output: Tensor) -> Tensor:
         return wide(output).softmax(self.dim)

@@ -1,6 +1,7 @@
 """The evidence lower bound as a loss, with the right scale for every way to split a batch."""
 
 import math
+import warnings
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
@@ -94,6 +95,8 @@ class ELBO(nn.Module):
         found = with_priors(model)
         self.model, self.likelihood = model, likelihood_of(likelihood)
         self.kl_weight, self.output, self.antithetic, self.check = kl_weight, output, antithetic, check
+        # Only a first batch is looked at for mistakes: reading its numbers would make a GPU's host wait every time.
+        self._is_looked_at = not (check and isinstance(self.likelihood, Likelihood))
         if isinstance(model, nn.parallel.DistributedDataParallel):
             self._check_parallel(model, found)
 
@@ -134,6 +137,8 @@ class ELBO(nn.Module):
                 output = call(self.model)
             log_likelihoods = (log_likelihoods + self._log_likelihoods(output, target)) / 2
         examples = count_examples(log_likelihoods, target, self.batch_dim, seen, self.num_data)
+        if not self._is_looked_at and not is_transformed():
+            self._look_at(output, target)
         divisor = self._divisor(batch, examples)
         log_likelihood = log_likelihoods.sum(dtype=torch.promote_types(log_likelihoods.dtype, torch.float32))
         loss = weight * divergence.to(log_likelihood.device) * (examples / self.num_data) - log_likelihood
@@ -157,6 +162,14 @@ class ELBO(nn.Module):
     def _log_likelihoods(self, output: Any, target: Any) -> Any:
         pick = select_tensor if isinstance(self.likelihood, Likelihood) else select
         return self.likelihood(pick(output, self.output, of="ELBO"), target)
+
+    def _look_at(self, output: Any, target: Tensor) -> None:
+        """Warn of what looks like a mistake in the first batch."""
+        self._is_looked_at = True
+        with torch.no_grad():
+            doubt = self.likelihood.doubt(select_tensor(output, self.output, of="ELBO"), target)
+        if doubt is not None:
+            warnings.warn(f"ELBO: {doubt}", RuntimeWarning, stacklevel=5)
 
     def _weight(self, step: int | None) -> float:
         if not callable(self.kl_weight):

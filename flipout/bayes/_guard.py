@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .._parameter_groups import undecayed_ids
 from .._shards import held_here
 from ..errors import InvalidArgument
 
@@ -50,17 +51,32 @@ class Guard:
         self.optimizer = optimizer
         self.skipped: list[Skipped] = []
         self._names = {} if model is None else {id(p): name for name, p in model.named_parameters()}
-        optimised = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        missing = [name for key, name in self._names.items() if name.endswith("_rho") and key not in optimised]
+        if model is not None:
+            self._warn_of_groups(model)
+        self._steps = 0
+
+    def _warn_of_groups(self, model: nn.Module) -> None:
+        """Warn of learned spreads and noise that the optimiser does not have, or that it decays."""
+        decay = {id(p): group.get("weight_decay", 0) for group in self.optimizer.param_groups for p in group["params"]}
+        undecayed = undecayed_ids(model)
+        learned = [(name, id(p)) for name, p in model.named_parameters() if p.requires_grad and id(p) in undecayed]
+        missing = [name for name, key in learned if key not in decay]
         if missing:
             warnings.warn(
-                f"Guard: the optimiser does not have {missing[0]}"
-                f"{f' and {len(missing) - 1} more' if missing[1:] else ''}, so these spreads are not trained. Make "
-                "the optimiser after flipout.perturb(model, …), from elbo.parameters().",
+                f"Guard: the optimiser does not have {_listed(missing)}, so nothing trains these. Make the "
+                "optimiser after flipout.perturb(model, …), from elbo.parameters().",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        self._steps = 0
+        decayed = [name for name, key in learned if decay.get(key)]
+        if decayed:
+            warnings.warn(
+                f"Guard: the optimiser's weight decay pulls {_listed(decayed)} to 0, whatever the data say, though 0 "
+                "means nothing special there. Make the optimiser from "
+                "flipout.parameter_groups(elbo, weight_decay=…), which spares them.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     @torch.no_grad()
     def step(self, loss: Tensor | None = None) -> Skipped | None:
@@ -104,6 +120,10 @@ class Guard:
                     values = p.grad.coalesce().values() if p.grad.is_sparse else p.grad
                     gradients[self._names.get(id(p), f"group {i}, Parameter {j}")] = held_here(values)
         return gradients
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
 def _is_any(flags: list[Tensor]) -> bool:

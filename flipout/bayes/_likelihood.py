@@ -19,6 +19,7 @@ class Likelihood(nn.Module, ABC):
 
     entropic: ClassVar[bool]  # the targets are classes: `noise` is an entropy in nats; otherwise it is a variance
     counts: ClassVar[bool] = False  # the targets are the whole numbers ≥ 0
+    undecayed: ClassVar[tuple[str, ...]] = ()  # names of its Parameters that weight decay must spare
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         for name, tensor in (("output", output), ("target", target)):
@@ -106,6 +107,15 @@ class Likelihood(nn.Module, ABC):
             shift: The summand.
         """
         raise self._lacks("rescaled(outputs, scale, shift)")
+
+    def doubt(self, output: Tensor, target: Tensor) -> str | None:
+        """Return what looks like a mistake in the first batch of a training, or None. `ELBO` warns of it.
+
+        Args:
+            output: The model's output, (N, …).
+            target: The targets.
+        """
+        return None
 
     def defines(self, method: str) -> bool:
         """Return True if this likelihood has a method that the base class leaves out.

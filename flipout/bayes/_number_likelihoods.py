@@ -11,6 +11,7 @@ from ._likelihood import Likelihood, wide
 from ._targets import check_range, check_target_shape, check_whole
 
 _LOG_2PI = math.log(2 * math.pi)
+_FAR = 10.0  # standard deviations of the noise; networks and learning rates are made for numbers near 1
 
 
 class Gaussian(Likelihood):
@@ -29,6 +30,7 @@ class Gaussian(Likelihood):
     """
 
     entropic = False
+    undecayed = ("log_std",)
 
     def __init__(self, std: float | Tensor = 1.0, learn: bool = True) -> None:
         super().__init__()
@@ -66,6 +68,9 @@ class Gaussian(Likelihood):
     def rescaled(self, outputs: Tensor | None, scale: Tensor, shift: Tensor) -> tuple[Likelihood, Tensor | None]:
         std = wide(self.log_std.detach()).exp() * scale
         return Gaussian(std, learn=False), None if outputs is None else wide(outputs) * scale + shift
+
+    def doubt(self, output: Tensor, target: Tensor) -> str | None:
+        return _doubt_of_scale(wide(output), self.noise(wide(output)).sqrt(), target)
 
     def _log_std(self, mean: Tensor) -> Tensor:
         sizes = zip(self.log_std.shape[::-1], mean.shape[::-1], strict=False)
@@ -121,6 +126,10 @@ class HeteroscedasticGaussian(Likelihood):
         mean, log_std = self._parts(outputs)
         return self, torch.cat((mean * scale + shift, log_std + scale.log()), -1)
 
+    def doubt(self, output: Tensor, target: Tensor) -> str | None:
+        mean, log_std = self._parts(output)
+        return _doubt_of_scale(mean, log_std.exp(), target)
+
     def _parts(self, output: Tensor) -> tuple[Tensor, Tensor]:
         """Return the means and the logarithms of the standard deviations."""
         if not output.dim() or output.shape[-1] % 2:
@@ -163,6 +172,19 @@ class Poisson(Likelihood):
 
     def sample(self, output: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return torch.poisson(wide(output).exp(), generator=generator)
+
+
+def _doubt_of_scale(mean: Tensor, std: Tensor, target: Tensor) -> str | None:
+    """Return a warning if the targets lie so far from the means that training would take thousands of steps."""
+    distance, noise = (target.to(mean) - mean).square().mean().sqrt().item(), std.mean().item()
+    if not _FAR * max(noise, 1.0) <= distance < math.inf:
+        return None
+    return (
+        f"The targets are {distance:.3g} away from the outputs (root mean square), and the noise starts at a standard "
+        f"deviation of {noise:.3g}. An optimiser needs thousands of steps for that, and until then intervals are much "
+        "too narrow. Train on (y - y.mean()) / y.std(), and return to the unit of y with "
+        "prediction.rescale(y.std(), y.mean())."
+    )
 
 
 def _standard_normal(like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -112,7 +112,11 @@ def posteriors(model: nn.Module) -> list[Posterior]:
                     "posterior. Tie the spreads too, or tie the weights before flipout.perturb(model, …)."
                 )
     if not found and not idle:
-        raise NotPerturbed(f"{type(model).__name__} has no learned spreads: no posterior. Convert it with {CONVERT}.")
+        fixed = sorted({str(noise) for layer in layers.values() for noise in layer.flipout.distributions.values()})
+        raise NotPerturbed(
+            f"{type(model).__name__} has no learned spreads, so it has no posterior: its noise is fixed, "
+            f"{', '.join(fixed[:3])}. Take it back first with flipout.freeze(model), then convert with {CONVERT}."
+        )
     return list(found.values())
 
 

@@ -30,6 +30,10 @@ class Terms(NamedTuple):
         """The bound for the whole training set, in nats, of shape (). The KL has weight 1."""
         return self.log_likelihood * (self.num_data / self.examples) - self.kl
 
+    def __getattr__(self, name: str) -> Any:
+        hint = " These are the terms of the loss: write elbo(x, y).loss.backward()." if hasattr(Tensor, name) else ""
+        raise AttributeError(f"Terms has no {name!r}; it has {', '.join(self._fields)} and elbo.{hint}")
+
     def __repr__(self) -> str:
         return shown(self, **self._asdict())
 

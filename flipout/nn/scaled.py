@@ -5,7 +5,7 @@ The weight of an example is r ∘ W ∘ s, with its own output scales r and inpu
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ SCALES = ("input_scale", "output_scale")
 class Scaled(nn.Module):
     """A torch layer with one scale for each input feature and one for each output feature, all 1 at first."""
 
+    undecayed: ClassVar[tuple[str, ...]] = SCALES  # weight decay must spare them: they belong near 1
     input_scale: nn.Parameter
     output_scale: nn.Parameter
 

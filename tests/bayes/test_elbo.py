@@ -1,6 +1,7 @@
 """ELBO: the loss is what a hand computation gives, and the same however a batch is split."""
 
 import math
+import warnings
 from functools import partial
 from typing import Any
 
@@ -314,6 +315,33 @@ def test_examples_in_another_dimension_are_noticed() -> None:
     with pytest.raises(errors.InvalidInput, match=r"saw 5 examples.*batch_dim=1"):
         ELBO(model, "categorical", num_data=100)(x, y)
     assert ELBO(model, "categorical", num_data=100, batch_dim=1)(x, y).examples == 5
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic"])
+def test_targets_far_from_the_outputs_are_worth_one_warning(likelihood: Any) -> None:
+    outputs = 2 if likelihood == "heteroscedastic" else 1
+    model = flipout.perturb(nn.Linear(4, outputs), flipout.MeanField(prior=Normal()))
+    x, y = torch.randn(20, 4), 150 + 80 * torch.randn(20, 1)
+    elbo = ELBO(model, likelihood, num_data=100)
+    with pytest.warns(RuntimeWarning, match=r"ELBO: The targets are 1\d\d away .*rescale\(y\.std\(\), y\.mean\(\)\)"):
+        elbo(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        elbo(x, y)  # it is said once
+        ELBO(model, likelihood, num_data=100)(x, (y - y.mean()) / y.std())
+        ELBO(model, Gaussian(20.0), num_data=100)(x, y[:, [0] * outputs])  # noise of the size of the targets
+        ELBO(model, likelihood, num_data=100, check=False)(x, y)
+
+
+def test_probabilities_in_place_of_logits_are_worth_a_warning() -> None:
+    model: Any = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)), flipout.MeanField(prior=Normal()))
+    x, y = torch.randn(20, 4), torch.randint(3, (20,))
+    with pytest.warns(RuntimeWarning, match=r"sum to 1.*takes logits.*Leave the model's softmax out"):
+        ELBO(model, "categorical", num_data=100)(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ELBO(model[:1], "categorical", num_data=100)(x, y)
+        ELBO(nn.Sequential(*model[:1], nn.LogSoftmax(-1)), "categorical", num_data=100)(x, y)
 
 
 def test_more_examples_than_data_is_worth_a_warning() -> None:

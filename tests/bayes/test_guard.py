@@ -117,3 +117,30 @@ def test_an_optimiser_that_was_made_too_early() -> None:
     flipout.perturb(model, flipout.MeanField(prior=Normal()))
     with pytest.warns(RuntimeWarning, match="does not have weight_rho"):
         Guard(early, model)
+
+
+def regression() -> ELBO:
+    return ELBO(flipout.perturb(nn.Linear(4, 1), flipout.MeanField(prior=Normal())), "gaussian", num_data=10)
+
+
+def test_an_optimiser_without_the_noise_of_the_likelihood() -> None:
+    elbo = regression()
+    with pytest.warns(RuntimeWarning, match=r"does not have likelihood\.log_std, .*elbo\.parameters\(\)"):
+        Guard(torch.optim.Adam(elbo.model.parameters()), elbo)
+
+
+def test_an_optimiser_that_decays_what_is_learned() -> None:
+    elbo = regression()
+    with pytest.warns(RuntimeWarning, match=r"pulls model\.weight_rho and 1 more to 0.*parameter_groups\(elbo"):
+        Guard(torch.optim.AdamW(elbo.parameters()), elbo)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_optimiser_that_is_right_is_not_warned_about() -> None:
+    elbo = regression()
+    Guard(torch.optim.Adam(elbo.parameters()), elbo)
+    Guard(torch.optim.AdamW(flipout.parameter_groups(elbo, weight_decay=0.1)), elbo)
+    for name, parameter in elbo.named_parameters():  # what is frozen on purpose need not be there
+        parameter.requires_grad_(name == "model.weight")
+    Guard(torch.optim.SGD([elbo.model.weight], 0.1), elbo)  # pyright: ignore[reportArgumentType]
+    Guard(torch.optim.AdamW(nn.Linear(2, 2).parameters()), nn.Linear(2, 2))
