@@ -55,7 +55,7 @@ class Categorical(Likelihood):
         losses = F.cross_entropy(logits.flatten(0, -2), classes, reduction="none", ignore_index=self.ignore)
         return -losses.view(target.shape)
 
-    def doubt(self, output: Tensor, target: Tensor) -> str | None:
+    def doubt(self, output: Tensor, target: Tensor | None) -> str | None:
         sums = wide(output).sum(self.dim)
         if output.shape[self.dim] < 2 or bool((output < 0).any()) or bool(((sums - 1).abs() > _ROUNDING).any()):
             return None

@@ -108,12 +108,12 @@ class Likelihood(nn.Module, ABC):
         """
         raise self._lacks("rescaled(outputs, scale, shift)")
 
-    def doubt(self, output: Tensor, target: Tensor) -> str | None:
-        """Return what looks like a mistake in the first batch of a training, or None. `ELBO` warns of it.
+    def doubt(self, output: Tensor, target: Tensor | None) -> str | None:
+        """Return what looks like a mistake in a first batch, or None. `ELBO` and `predict` warn of it.
 
         Args:
             output: The model's output, (N, …).
-            target: The targets.
+            target: The targets; None in a prediction.
         """
         return None
 

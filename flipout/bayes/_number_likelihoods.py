@@ -69,7 +69,7 @@ class Gaussian(Likelihood):
         std = wide(self.log_std.detach()).exp() * scale
         return Gaussian(std, learn=False), None if outputs is None else wide(outputs) * scale + shift
 
-    def doubt(self, output: Tensor, target: Tensor) -> str | None:
+    def doubt(self, output: Tensor, target: Tensor | None) -> str | None:
         return _doubt_of_scale(wide(output), self.noise(wide(output)).sqrt(), target)
 
     def _log_std(self, mean: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class HeteroscedasticGaussian(Likelihood):
         mean, log_std = self._parts(outputs)
         return self, torch.cat((mean * scale + shift, log_std + scale.log()), -1)
 
-    def doubt(self, output: Tensor, target: Tensor) -> str | None:
+    def doubt(self, output: Tensor, target: Tensor | None) -> str | None:
         mean, log_std = self._parts(output)
         return _doubt_of_scale(mean, log_std.exp(), target)
 
@@ -174,8 +174,10 @@ class Poisson(Likelihood):
         return torch.poisson(wide(output).exp(), generator=generator)
 
 
-def _doubt_of_scale(mean: Tensor, std: Tensor, target: Tensor) -> str | None:
+def _doubt_of_scale(mean: Tensor, std: Tensor, target: Tensor | None) -> str | None:
     """Return a warning if the targets lie so far from the means that training would take thousands of steps."""
+    if target is None:
+        return None
     distance, noise = (target.to(mean) - mean).square().mean().sqrt().item(), std.mean().item()
     if not _FAR * max(noise, 1.0) <= distance < math.inf:
         return None

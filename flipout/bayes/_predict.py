@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .._arguments import whole_number
 from .._model_calls import ModelInputs, OutputSelector
 from .._progress import Shown
+from ..draws.bits import is_transformed
 from ..errors import InvalidArgument
 from ._elbo import ELBO
 from ._expected import predictive_likelihood
@@ -113,13 +114,16 @@ def predict(
     most_kept = _KEPT / fold.inputs if keep is None and not joint else math.inf if keep is not False else 0
     most_kept = math.inf if quantiles else most_kept
     moments_of_blocks = [Moments(expected, fold.group, most_kept * block.length, antithetic) for block in fold.blocks]
-    done, wanted = 0, min(count, most) if is_automatic else count
+    is_first, done, wanted = True, 0, min(count, most) if is_automatic else count
     shown = Shown(None if is_automatic else count * fold.inputs, "predict", "rows") if progress else None
     with fold.running(), shown or nullcontext():
         while True:
             for block, moments in zip(fold.blocks, moments_of_blocks, strict=True):
                 for outputs in fold.outputs(block, done, wanted):
                     moments.add(outputs)
+                    if is_first and expected is not None:
+                        _warn_of_doubt(expected, outputs)
+                    is_first = False
                     if shown is not None:
                         shown.advance(len(outputs) * block.length)
             done = wanted
@@ -141,3 +145,11 @@ def predict(
     if is_early_form:
         object.__setattr__(prediction, "_is_of_early_form", True)
     return prediction
+
+
+def _warn_of_doubt(likelihood: Likelihood, outputs: Tensor) -> None:
+    """Warn of outputs (samples, inputs, …) that look like a mistake."""
+    # Under torch.func nothing can be read.
+    doubt = None if is_transformed() else likelihood.doubt(outputs.flatten(0, 1), None)
+    if doubt is not None:
+        warnings.warn(f"predict: {doubt}", RuntimeWarning, stacklevel=4)

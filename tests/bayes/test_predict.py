@@ -494,3 +494,10 @@ def test_several_inputs() -> None:
         predict(model, (X, X[:, :1]), 8, seed=1, chunk=3, keep=True, quantiles=(0.5,)),
         predict(model, (X, X[:, :1]), 8, seed=1, keep=True, quantiles=(0.5,)),
     )
+
+
+def test_probabilities_in_place_of_logits_are_worth_a_warning() -> None:
+    net = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)), flipout.Gaussian(0.1)).double()
+    with pytest.warns(RuntimeWarning, match=r"predict: .*sum to 1.*takes logits") as caught:
+        predict(net, X, samples=4, likelihood="categorical", chunk=5)
+    assert [warning.filename for warning in caught] == [__file__]  # once, where predict was called
