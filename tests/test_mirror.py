@@ -31,7 +31,7 @@ EXEMPT = {
         "experiments/variance/language_presets.py",
         "experiments/variance/presets.py",
     ),
-    "plots only: test_registry.py draws them in its smoke runs, test_committed.py compares the committed ones": (
+    "plots only: test_registry.py draws them in its smoke runs, test_figures.py compares the committed ones": (
         "experiments/es/llm/figures.py",
         "experiments/es/noise/figures.py",
         "experiments/es/rl/figures.py",
