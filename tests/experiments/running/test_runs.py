@@ -169,11 +169,14 @@ def test_a_process_killed_before_it_had_begun_is_no_run(tmp_path, resume):
 def test_files_are_utf8_whatever_the_locale(tmp_path):
     run(tmp_path / "here")
     locale = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    words = ("run", "toy", "--preset", "smoke", "--out", str(tmp_path / "there"))
-    for more in ((), ("--resume",)):
-        command = [sys.executable, "-m", "tests.experiments.toy_experiment", *words, *more]
-        there = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **locale})
-        assert there.returncode == 0, there.stderr
+    words = ["run", "toy", "--preset", "smoke", "--out", str(tmp_path / "there")]
+    code = (
+        "from tests.experiments.toy_experiment import TOY, cli; cli.EXPERIMENTS['toy'] = TOY; "
+        f"exit(cli.main({words}) or cli.main([*{words}, '--resume']))"
+    )
+    command = [sys.executable, "-c", code]
+    there = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **locale})
+    assert there.returncode == 0, there.stderr
     assert content(tmp_path / "there") == content(tmp_path / "here")
     assert "α ≫ β" in (tmp_path / "there" / "result.json").read_text(encoding="utf-8")
 
