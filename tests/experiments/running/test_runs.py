@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from flipout.errors import MissingExtra
 from flipout.experiments.cli import main
@@ -79,6 +80,17 @@ def test_killed_at_every_change_of_a_file(tmp_path, torn):
         assert trial["differs"] == []
 
 
+@pytest.fixture
+def one_thread(monkeypatch) -> Iterator[None]:
+    """Compute in this process as the started ones do."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_a_real_run_killed_watched_interrupted_and_finished(tmp_path, capsys):
     whole, folder = tmp_path / "whole", tmp_path / "my run"
     first = ("run", "variance-fc", "--preset", "smoke", "--out")
