@@ -31,7 +31,7 @@ EXEMPT = {
         "experiments/variance/language_presets.py",
         "experiments/variance/presets.py",
     ),
-    "plots only: test_registry.py draws them in its smoke runs, test_committed.py compares the committed ones": (
+    "plots only: test_registry.py draws them in its smoke runs, test_figures.py compares the committed ones": (
         "experiments/es/llm/figures.py",
         "experiments/es/noise/figures.py",
         "experiments/es/rl/figures.py",
@@ -106,9 +106,8 @@ CROSS_CUTTING = {
     "peft/test_mutual_information.py",
     "peft/test_training.py",
     "regularizers/test_weight_drop.py",
-    "scaling/test_four_ranks.py",
+    "scaling/test_ranks.py",
     "scaling/test_restarted.py",
-    "scaling/test_two_ranks.py",
     "test_api.py",
     "test_autograd.py",
     "test_bad_input.py",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,16 +25,28 @@ def test_there_are_four() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["evolution", "lstm", "regression", "variance"]
 
 
-@pytest.mark.skipif(
-    find_spec("nbclient") is None or find_spec("ipykernel") is None, reason="needs pip install nbclient ipykernel"
-)
-@pytest.mark.filterwarnings("ignore")  # what the client of a kernel warns of: event loops and folders
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_gives_what_is_committed_in_it(path: Path) -> None:
-    with script("notebooks") as notebooks:
-        run = notebooks.run(path)["cells"]
+# What these two use, an LSTM and an evolution strategy, has many tests of its own; both train for long.
+SLOW = ("evolution", "lstm")
+EACH = [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.stem in SLOW else []) for p in NOTEBOOKS]
+
+
+@pytest.fixture(scope="module")
+def executed(request: pytest.FixtureRequest) -> dict[str, list[dict[str, Any]]]:
+    """The cells of each notebook that is asked for. One kernel runs them all: to start it takes seconds."""
+    if find_spec("nbclient") is None or find_spec("ipykernel") is None:
+        pytest.skip("needs pip install nbclient ipykernel")
+    items = [item for item in request.session.items if "executed" in getattr(item, "fixturenames", ())]
+    asked = [item.callspec.params["path"] for item in items]  # pyright: ignore[reportAttributeAccessIssue]
+    with script("notebooks") as notebooks, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the client of a kernel warns of: event loops and folders
+        ran = notebooks.run(*asked)
+    return {path.stem: notebook["cells"] for path, notebook in zip(asked, ran, strict=True)}
+
+
+@pytest.mark.parametrize("path", EACH)
+def test_a_notebook_gives_what_is_committed_in_it(executed: dict[str, list[dict[str, Any]]], path: Path) -> None:
     hint = f"run `python docs/notebooks.py {path.stem}`"
-    for cell, committed in zip(run, cells_of(path), strict=True):
+    for cell, committed in zip(executed[path.stem], cells_of(path), strict=True):
         outputs, kept = cell.get("outputs", []), committed.get("outputs", [])
         assert [kind(output) for output in outputs] == [kind(output) for output in kept], hint
         for output, shown in zip(outputs, kept, strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.test_committed import places
+from tests.experiments.test_figures import places
 from tests.printed import assert_printed
 from tests.test_docs import script
 

@@ -101,10 +101,10 @@ def test_figures_have_a_variant_for_the_page_at_their_own_size(
     """A figure at its own size has the text that it was drawn with: at least 8 points."""
     browser.screen(opened, *DESK)
     browser.prefer(opened, scheme)
+    opened.get((site / "404.html").as_uri())
     for name in ("index.html", "gallery.html", "concepts.html", "bayes.html"):
+        opened.execute_script("localStorage.clear()")  # of all pages: none remembers another colour scheme
         opened.get((site / name).as_uri())
-        opened.execute_script("localStorage.clear()")
-        opened.refresh()
         found = opened.execute_script(FIGURES)
         shown = [
             (source.partition("#")[0], natural, width) for source, display, natural, width in found if display != "none"

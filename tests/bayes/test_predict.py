@@ -157,9 +157,14 @@ def test_weights_are_formed_for_many_inputs_to_few_weights(monkeypatch) -> None:
     predict(model, x, 2, joint=True)  # in chunks of fewer rows
     predict(model, x, 2, chunk=2**11)
     predict(model, x[1:], 2, joint=True, chunk=2**11)
-    predict(flipout.perturb(nn.Linear(2**10, 2**13), NOISE), x, 2, joint=True, chunk=2**11)
     predict(model.bfloat16(), x.bfloat16(), 2, joint=True, chunk=2**11)
     assert len(formed) == 1
+    monkeypatch.setattr(_fold, "_LARGE", 2**13)  # as many weights as 2²¹ numbers need would take seconds
+    x = torch.randn(2**8, 2**5)
+    for outputs, forms in ((994, False), (993, True)):  # 33 · 993 ≤ 4 · 2¹³ + 3 < 33 · 994
+        formed.clear()
+        predict(flipout.perturb(nn.Linear(2**5, outputs), flipout.Gaussian(0.5)), x, 2, joint=True, chunk=2**8)
+        assert bool(formed) == forms
 
 
 def test_formed_weights_are_rounded_once(monkeypatch) -> None:

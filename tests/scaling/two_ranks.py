@@ -1,4 +1,4 @@
-"""The work of two processes that torchrun starts: python -m tests.scaling.two_ranks FOLDER [PART…]"""
+"""The work of two processes that torchrun starts: python -m tests.scaling.two_ranks FOLDER"""
 
 import sys
 from typing import Any
@@ -184,20 +184,19 @@ def saved(rank: int, folder: str) -> dict[str, Any]:
     return {"state": state, "next": train(elbo_of(model), optimizer, half, 1), "summary": description}
 
 
-def main(folder: str, *wanted: str) -> None:
+def main(folder: str) -> None:
     rank = joined()
-    parts = {
-        "exact": lambda: exact(rank),
-        "trained": lambda: trained(rank),
-        "parts": lambda: gradients_of_parts(rank),
-        "half precision": lambda: half_precision(rank),
-        "refusals": refusals,
-        "meta": from_meta,
-        "example weights": lambda: example_weights(rank),
-        "guard": lambda: guarded(rank),
-        "saved": lambda: saved(rank, folder),
+    results = {
+        "exact": exact(rank),
+        "trained": trained(rank),
+        "parts": gradients_of_parts(rank),
+        "half precision": half_precision(rank),
+        "refusals": refusals(),
+        "meta": from_meta(),
+        "example weights": example_weights(rank),
+        "guard": guarded(rank),
+        "saved": saved(rank, folder),
     }
-    results = {name: run() for name, run in parts.items() if not wanted or name in wanted}
     torch.save(results, f"{folder}/{rank}.pt")
     leave()
 

@@ -6,8 +6,6 @@ flipout and β + γ for shared perturbations. With one base for all ranks it is 
 α/N + (N − 1)/N · c.
 """
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import flipout
 from flipout.schemes import SchemeName
-from tests.ranks import leave
-from tests.scaling.torchrun import joined, launch, results
+from tests.ranks import spawned
 from tests.statistics import assert_mean, assert_same_mean, squared_deviations
 from tests.variance import regression
 
@@ -51,23 +48,21 @@ def draws(model: nn.Module, examples: int, generator: torch.Generator) -> Tensor
     return torch.cat(gradients)
 
 
-def work(folder: str) -> None:
-    rank, gradients = joined(), {}
+def work(rank: int) -> dict[Any, Any]:
+    torch.set_num_threads(1)
+    gradients = {}
     for scheme in SCHEMES:
         for share in (False, True):
             model = build(scheme, share)
             torch.manual_seed(7)  # the same on all ranks: only the rank tells their bases apart
             generator = torch.Generator().manual_seed(rank)
             gradients[scheme, share] = draws(DistributedDataParallel(model), EACH, generator)
-    torch.save(gradients, f"{folder}/{rank}.pt")
-    leave()
+    return gradients
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
-    folder: Path = tmp_path_factory.mktemp("ranks")
-    launch("tests.variance.test_data_parallel", RANKS, folder)
-    return results(folder, RANKS)
+    return spawned(work, RANKS, tmp_path_factory.mktemp("ranks"))
 
 
 def squares(gradients: Tensor) -> Tensor:
@@ -112,7 +107,3 @@ def test_flipout_is_below_shared_if_each_rank_has_its_own_base(ranks) -> None:
 def test_all_ranks_have_the_averaged_gradient(ranks) -> None:
     for gradients in ranks[1:]:
         torch.testing.assert_close(gradients, ranks[0], rtol=0, atol=0)
-
-
-if __name__ == "__main__":
-    work(sys.argv[1])

@@ -22,7 +22,7 @@ LARGE_BATCH_FC = Experiment(
     claim=CLAIM,
     presets={
         "smoke": LargeBatchConfig(
-            training=BayesTraining(data="digits", hidden=(32,), batch=256, iterations=60),
+            training=BayesTraining(data="digits", hidden=(32,), batch=256, iterations=30),
             schemes=_SCHEMES,
             seeds=2,
             draws=60,
@@ -48,7 +48,7 @@ LARGE_BATCH_CONVLE = Experiment(
     claim=CLAIM,
     presets={
         "smoke": LargeBatchConfig(
-            training=BayesTraining(network="convle", width=1 / 16, data="digits", batch=128, iterations=40),
+            training=BayesTraining(network="convle", width=1 / 16, data="digits", batch=128, iterations=20),
             seeds=2,
             draws=60,
             rounds=2,

@@ -10,7 +10,7 @@ POSTERIOR_CHECK = Experiment(
     claim="Where the exact posterior is known, Bayes by Backprop finds its mean, and the spreads of the factorised "
     "Gaussian that is closest to it, under every scheme; predictions for held-out data are calibrated.",
     presets={
-        "smoke": PosteriorCheckConfig(regressions=RegressionConfig(tasks=32), steps=500, samples=128),
+        "smoke": PosteriorCheckConfig(regressions=RegressionConfig(tasks=32), steps=250, samples=128),
         "quick": PosteriorCheckConfig(),
         "paper": PosteriorCheckConfig(regressions=RegressionConfig(tasks=256, held_out=1000), steps=4000, samples=1024),
     },

@@ -78,6 +78,7 @@ VARIANCE_CONVGG = Experiment(
             pairs=20,
             pair_batch=16,
             examples=40,
+            shown=("conv1", "fc3"),
         ),
         "quick": CurvesConfig(
             pretraining=_SMALL_CONVGG,

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from flipout.errors import MissingExtra
 from flipout.experiments.cli import main
@@ -79,6 +80,17 @@ def test_killed_at_every_change_of_a_file(tmp_path, torn):
         assert trial["differs"] == []
 
 
+@pytest.fixture
+def one_thread(monkeypatch) -> Iterator[None]:
+    """Compute in this process as the started ones do."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_a_real_run_killed_watched_interrupted_and_finished(tmp_path, capsys):
     whole, folder = tmp_path / "whole", tmp_path / "my run"
     first = ("run", "variance-fc", "--preset", "smoke", "--out")
@@ -169,11 +181,14 @@ def test_a_process_killed_before_it_had_begun_is_no_run(tmp_path, resume):
 def test_files_are_utf8_whatever_the_locale(tmp_path):
     run(tmp_path / "here")
     locale = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    words = ("run", "toy", "--preset", "smoke", "--out", str(tmp_path / "there"))
-    for more in ((), ("--resume",)):
-        command = [sys.executable, "-m", "tests.experiments.toy_experiment", *words, *more]
-        there = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **locale})
-        assert there.returncode == 0, there.stderr
+    words = ["run", "toy", "--preset", "smoke", "--out", str(tmp_path / "there")]
+    code = (
+        "from tests.experiments.toy_experiment import TOY, cli; cli.EXPERIMENTS['toy'] = TOY; "
+        f"exit(cli.main({words}) or cli.main([*{words}, '--resume']))"
+    )
+    command = [sys.executable, "-c", code]
+    there = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **locale})
+    assert there.returncode == 0, there.stderr
     assert content(tmp_path / "there") == content(tmp_path / "here")
     assert "α ≫ β" in (tmp_path / "there" / "result.json").read_text(encoding="utf-8")
 

@@ -5,6 +5,7 @@ of the two: it does not launch by address, and it does not compile.
 """
 
 import ctypes
+import multiprocessing
 import os
 import re
 import shutil
@@ -21,27 +22,36 @@ import flipout
 ROOT = Path(__file__).parents[3]
 
 
+CHECKS = ["pass_arguments", "compile_layers", "compile_populations", "shift_words"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a process has left, for each check, its exit status and what it said.
+
+    The checks are forks of this process: to import torch and Triton takes seconds, and no check may see the kernels
+    that another has compiled.
+    """
+    pytest.importorskip("triton")
+    folder = tmp_path_factory.mktemp("checks")
+    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", __name__, str(folder)]
+    env["PYTHONPATH"] = str(ROOT)
+    ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the driver of the CUDA device here would be used")
 @pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="needs gcc on Linux")
-@pytest.mark.parametrize("check", ["pass_arguments", "compile_layers", "compile_populations", "shift_words"])
-def test_without_a_device(check: str, tmp_path: Path) -> None:
-    pytest.importorskip("triton")
-    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    ended = subprocess.run(
-        [sys.executable, "-m", __name__, check],
-        cwd=ROOT,
-        env={**env, "PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+@pytest.mark.parametrize("check", CHECKS)
+def test_without_a_device(check: str, folder: Path) -> None:
+    assert (folder / f"{check}.status").read_text() == "0", (folder / f"{check}.said").read_text()
 
 
-def compile_layers() -> None:
+def compile_layers(library: ctypes.CDLL) -> None:
     """Compile the kernels of a training step of a linear layer, in every dtype."""
-    from benchmarks import no_device
-
-    launches = ctypes.c_long.in_dll(no_device.use(), "launches")
+    launches = ctypes.c_long.in_dll(library, "launches")
     noises = (
         flipout.MeanField(),
         flipout.Gaussian(0.1),
@@ -56,11 +66,9 @@ def compile_layers() -> None:
             assert launches.value > before, (noise, scheme, dtype)
 
 
-def compile_populations() -> None:
+def compile_populations(library: ctypes.CDLL) -> None:
     """Compile the kernels of a population under rank-one flips, in every dtype, with a bias and without."""
-    from benchmarks import no_device
-
-    launches = ctypes.c_long.in_dll(no_device.use(), "launches")
+    launches = ctypes.c_long.in_dll(library, "launches")
     from flipout.ops.triton.signs import packed_signs
 
     packed_signs(torch.tensor(3), 5, [(0, 70), (1, 200)], 2, 9)
@@ -80,13 +88,10 @@ def compile_populations() -> None:
             assert launches.value == before + 1, (dtype, where, shape)
 
 
-def shift_words() -> None:
+def shift_words(library: ctypes.CDLL) -> None:
     """Compile signs for every pair of dtypes. Triton 3.6 compiles 64-bit shifts by a lane's place to wrong machine code
     for float64 that is stored as bfloat16, so no kernel may have one.
     """
-    from benchmarks import no_device
-
-    no_device.use()
     from flipout.ops.triton.scaled_streams import scaled_noise
 
     dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -98,12 +103,10 @@ def shift_words() -> None:
     assert not [found for path in compiled for found in shifts.findall(path.read_text())]
 
 
-def pass_arguments() -> None:
+def pass_arguments(library: ctypes.CDLL) -> None:
     """Compare the arguments of launches by Triton, by `launch` and by a `Launch`."""
-    from benchmarks import no_device
     from flipout.draws.bits import stream_name
 
-    library = no_device.use()
     handed, launches = ctypes.c_uint.in_dll(library, "handed"), ctypes.c_long.in_dll(library, "launches")
     values = (ctypes.c_ulonglong * 32).in_dll(library, "values")
     grid = (ctypes.c_uint * 3).in_dll(library, "grid")
@@ -134,7 +137,25 @@ def pass_arguments() -> None:
         assert [values[i] if i in wide else values[i] % 2**32 for i in range(9)] == seen[2]
 
 
+def apart(check: str, library: ctypes.CDLL, folder: str) -> None:
+    """Do a check with a cache of its own, and keep what it says."""
+    os.environ["TRITON_CACHE_DIR"] = f"{folder}/{check}.cache"
+    said = os.open(f"{folder}/{check}.said", os.O_CREAT | os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(said, stream)
+    globals()[check](library)
+
+
+def main(folder: str) -> None:
+    from benchmarks import no_device
+
+    library, forking = no_device.use(), multiprocessing.get_context("fork")
+    for check in CHECKS:
+        process = forking.Process(target=apart, args=(check, library, folder))
+        process.start()
+        process.join()
+        Path(folder, f"{check}.status").write_text(str(process.exitcode))
+
+
 if __name__ == "__main__":
-    {check.__name__: check for check in (pass_arguments, compile_layers, compile_populations, shift_words)}[
-        sys.argv[1]
-    ]()
+    main(sys.argv[1])
