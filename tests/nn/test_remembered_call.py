@@ -107,6 +107,7 @@ CONTEXTS: dict[str, Callable[[Any], Any]] = {
     "hold, mirrored": lambda model: flipout.hold(model, seed=1, antithetic=True),
     "hold, two rows": lambda model: flipout.hold(model, seed=1, rows=2),
     "hold, groups": lambda model: flipout.hold(model, seed=1, group=3),
+    "hold, a later group": lambda model: flipout.hold(model, seed=1, first=6, group=6),
     "hold, fresh": flipout.hold,
     "hold, a part": lambda model: flipout.hold(model[0], seed=3),
     "sampling": flipout.sampling,
