@@ -107,7 +107,8 @@ class RememberedCall(ABC):
             return None
         if session.examples is None or (self.is_flipped and not session.is_certain):
             inputs = running.inputs
-            if self.is_flipped and not (inputs and inputs[0] and inputs[0][0] is x):  # the model's input needs no check
+            is_only_input = inputs and inputs[0] and inputs[0][0] is x and not (inputs[0][1:] or inputs[1])
+            if self.is_flipped and not is_only_input:  # other inputs may have another number of rows
                 if sequences_of_prompt(self.shape[0], 1) > 1:
                     return None  # the rows of this pass are beams, though those of the remembered one were examples
                 check_batch(layer, self.shape[0])

@@ -107,6 +107,7 @@ CONTEXTS: dict[str, Callable[[Any], Any]] = {
     "hold, mirrored": lambda model: flipout.hold(model, seed=1, antithetic=True),
     "hold, two rows": lambda model: flipout.hold(model, seed=1, rows=2),
     "hold, groups": lambda model: flipout.hold(model, seed=1, group=3),
+    "hold, a later group": lambda model: flipout.hold(model, seed=1, first=6, group=6),
     "hold, fresh": flipout.hold,
     "hold, a part": lambda model: flipout.hold(model[0], seed=3),
     "sampling": flipout.sampling,
@@ -352,3 +353,25 @@ def test_a_fold_is_refused_after_a_remembered_call() -> None:
     assert remembered_calls(model) != [None]
     with pytest.raises(flipout.errors.ExampleCount, match="6 rows"):
         model(X.view(3, 2, 4))
+
+
+class Placed(nn.Module):
+    """Adds what it makes of a table of positions to a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, positions: Tensor, batch: Tensor) -> Tensor:
+        return self.layer(positions) + batch
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_inputs_that_disagree_are_refused_after_a_remembered_call(by_name: bool) -> None:
+    """Four positions and four examples look alike; six examples show that the layer's rows are no examples."""
+    model = flipout.perturb(Placed(), flipout.Gaussian(0.5))
+    table, same, other = torch.randn(4, 4), torch.randn(4, 4, 4), torch.randn(6, 4, 4)
+    model(table, same)
+    assert remembered_calls(model) != [None]
+    with pytest.raises(flipout.errors.ExampleCount, match="do not agree"):
+        model(table, batch=other) if by_name else model(table, other)

@@ -104,3 +104,16 @@ def test_a_layer_by_hand_makes_its_noise_at_once_too(scheme: SchemeName) -> None
         torch.testing.assert_close(layer(x), y, rtol=0, atol=0)
         weight = flipout.example_weights(layer)["weight"]
     torch.testing.assert_close(y, torch.einsum("noi,ni->no", weight, x) + layer.bias)
+
+
+@pytest.mark.parametrize("scheme", ["flipout", "shared"])
+def test_a_later_group_of_examples(scheme: SchemeName) -> None:
+    """Under flipout its base is its own. Examples that share one weight have the first base in every chunk."""
+    layer = nn.Linear(5, 4)
+    model, x = flipout.perturb(nn.Sequential(layer), flipout.Gaussian(0.3), scheme=scheme), torch.randn(2, 5)
+    with flipout.hold(model, seed=1, first=6, group=3):
+        outputs = [model(x) for _ in range(3)]
+        weight = flipout.example_weights(layer)["weight"]
+    assert remembered_calls(model) != [None]
+    for y in outputs:
+        torch.testing.assert_close(y, torch.einsum("noi,ni->no", weight, x) + layer.bias)
