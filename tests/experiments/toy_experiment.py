@@ -3,6 +3,7 @@
 `python -m tests.experiments.toy_experiment run toy …` is the command line with this experiment.
 """
 
+import gc
 import json
 import math
 import os
@@ -95,8 +96,15 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in apart}
 
 
-def sweep(root: str, torn: bool) -> None:
-    """Die at the first, second, third, … change of a file, resume until the end, and print how each run went."""
+def sweeps(roots: dict[str, str]) -> None:
+    """Print how runs went that died before a change of a file, and amid one."""
+    gc.collect()
+    gc.freeze()  # or a child's collector would touch, and so copy, all that was imported
+    print(json.dumps({death: sweep(root, torn=death == "amid") for death, root in roots.items()}))
+
+
+def sweep(root: str, torn: bool) -> list[dict[str, Any]]:
+    """Die at the first, second, third, … change of a file, resume until the end, and return how each run went."""
     TOY.run(ToyConfig(), Path(root, "whole"), preset="smoke")
     whole, told = content(Path(root, "whole")), []
     for moment in range(1000):
@@ -115,8 +123,8 @@ def sweep(root: str, torn: bool) -> None:
             }
         )
         if len(statuses) == 1:
-            break
-    print(json.dumps(told))
+            return told
+    raise AssertionError("the run has no end")
 
 
 def _child(moment: int, folder: Path, torn: bool) -> int:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,14 +65,21 @@ def stopped(monkeypatch) -> Callable[[int], None]:
     return lambda after: count.__setitem__(0, after)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
-@pytest.mark.parametrize("torn", [False, True], ids=["before", "amid"])
-def test_killed_at_every_change_of_a_file(tmp_path, torn):
-    code = f"from tests.experiments.toy_experiment import sweep; sweep({str(tmp_path)!r}, {torn})"
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> dict[str, list[dict[str, Any]]]:
+    """What became of runs that died at every change of a file: before it, and in the midst of it."""
+    folders = {name: str(tmp_path_factory.mktemp(name)) for name in ("before", "amid")}
+    code = f"from tests.experiments.toy_experiment import sweeps; sweeps({folders})"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "FLIPOUT_COMMIT": "none"}
-    swept = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert (swept.returncode, swept.stderr) == (0, "")
-    told = json.loads(swept.stdout)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+@pytest.mark.parametrize("death", ["before", "amid"])
+def test_killed_at_every_change_of_a_file(swept, death):
+    told = swept[death]
     assert len(told) > 35
     assert {trial["pieces"] for trial in told} == {0, 1, 2, 3}  # the deaths lie before, between and after the pieces
     for trial in told:
@@ -95,7 +103,7 @@ def test_a_real_run_killed_watched_interrupted_and_finished(tmp_path, capsys):
     whole, folder = tmp_path / "whole", tmp_path / "my run"
     first = ("run", "variance-fc", "--preset", "smoke", "--out")
     again = (*first, str(folder), "--resume")
-    assert ended(started(*first, str(whole)))[0] == 0
+    assert main((*first, str(whole))) == 0
 
     moments = (
         lambda: (folder / "metrics.jsonl").exists() and (folder / "metrics.jsonl").stat().st_size > 0,
@@ -122,7 +130,7 @@ def test_a_real_run_killed_watched_interrupted_and_finished(tmp_path, capsys):
     assert promise == f"Stopped. What was finished is in {folder}; continue with:"
     assert shlex.split(command) == ["flipout", *again]
 
-    assert ended(started(*shlex.split(command)[1:]))[0] == 0
+    assert main(shlex.split(command)[1:]) == 0
     assert content(folder) == content(whole)
     assert len(sessions(folder)) == 4
     assert sum(session["seconds"] for session in sessions(folder)) > 0
