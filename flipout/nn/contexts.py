@@ -171,9 +171,13 @@ def _open_context(
 
 
 def _common_keys(model: nn.Module, layers: Iterable[Perturbed]) -> tuple[Root, dict[Plan, Keys]]:
-    """Return the root that all layers have in common, and its keys. Without one, the model's own names are the keys."""
+    """Return the root that all layers have in common, and its keys. Without one, the model's own names are the keys.
+
+    A part that was perturbed again inside a perturbed model is a root itself. Then its own root comes first: a call of
+    the part draws under that one, and `hold` replays such a call.
+    """
     plans = [layer.flipout for layer in layers]
-    for root, _ in plans[0].roots:
+    for root, _ in sorted(plans[0].roots, key=lambda rooted: not rooted[0].structure.is_of(model)):
         keys = {plan: keys for plan in plans if plan.is_rooted for other, keys in plan.roots if other is root}
         if len(keys) == len(plans):
             return root, keys
@@ -187,6 +191,6 @@ def _common_roster(model: nn.Module, root: Root, layers: dict[str, Perturbed], k
     if known is not None and known.lists(keys) and all((root, in_root) in plan.roots for plan, in_root in keys.items()):
         return known
     roster = roster_of(model, ((layer, keys[layer.flipout]) for layer in layers.values()))
-    if root.structure.module is not None and root.structure.module() is model:
+    if root.structure.is_of(model):
         root.roster, roster.is_lasting = roster, True
     return roster

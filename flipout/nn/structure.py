@@ -64,6 +64,10 @@ class Structure:
         """Return True if the root's module no longer exists, so that the root can take no draw."""
         return self.module is not None and self.module() is None
 
+    def is_of(self, module: nn.Module) -> bool:
+        """Return True if this is the structure of that module."""
+        return self.module is not None and self.module() is module
+
     def copied(self, memo: dict[int, Any]) -> "Structure":
         """Return the structure for a copy of the root. The memo of the copy knows whether its module is copied too."""
         if self.module is None:

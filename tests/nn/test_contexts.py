@@ -65,6 +65,19 @@ def test_hold_on_a_submodule_uses_the_names_of_the_root(model):
         assert torch.equal(model[0](X), expected)
 
 
+def test_hold_on_a_part_that_is_a_root_too_replays_a_call_of_that_part() -> None:
+    part = nn.Sequential(nn.Linear(4, 4))
+    whole = flipout.perturb(nn.Sequential(part, nn.Linear(4, 4)), flipout.Gaussian(0.3))
+    flipout.perturb(part)
+    for model in (part, whole):
+        x = torch.randn(3, 4)
+        torch.manual_seed(0)
+        y = model(x)
+        torch.manual_seed(0)
+        with flipout.hold(model, seed=int(torch.randint(2**63 - 1, ()))):
+            assert torch.equal(model(x), y)
+
+
 def test_layers_outside_a_hold_have_one_draw_per_forward():
     class Net(nn.Module):
         def __init__(self) -> None:
