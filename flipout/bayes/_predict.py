@@ -84,7 +84,8 @@ def predict(
         Mean, standard error and uncertainties of each input.
 
     Raises:
-        InvalidArgument: An argument is out of its range, or the likelihood does not say what to expect of a target.
+        InvalidArgument: An argument is out of its range, the likelihood does not say what to expect of a target, or
+            several models were given.
         InvalidInput: The inputs or the model's output have the wrong shape.
         NotPerturbed: The model has no perturbed layers.
 
@@ -92,6 +93,12 @@ def predict(
         >>> prediction = bayes.predict(model, x, samples=64, likelihood="categorical")
         >>> prediction.mean, prediction.epistemic
     """
+    if isinstance(model, (list, tuple)):
+        raise InvalidArgument(
+            f"predict: a {type(model).__name__} of {len(model)} models given; expected one model. The prediction of an "
+            "ensemble, of models in eval mode, is Prediction.from_outputs(torch.stack([model(x) for model in models]), "
+            "likelihood)."
+        )
     is_early_form = not isinstance(model, ELBO) and likelihood is not None and not antithetic and output is None
     if isinstance(model, ELBO):
         likelihood = model.likelihood if likelihood is None else likelihood
