@@ -19,7 +19,7 @@ from ._fold import Fold
 from ._moments import Moments
 from ._named import LikelihoodName
 from ._prediction import Prediction, prediction_of
-from .likelihoods import Likelihood
+from .likelihoods import HeteroscedasticGaussian, Likelihood
 
 _KEPT = 2**24  # the most numbers of all samples that are kept by default: 64 MiB in single precision
 _FIRST = 32  # samples before samples="auto" looks at the error for the first time
@@ -145,6 +145,7 @@ def predict(
                 break
             wanted = min(2 * done, most)
     prediction = prediction_of(moments_of_blocks, quantiles, keep is not False)
-    if is_early_form:
+    # Version 0.3 had no `HeteroscedasticGaussian`, and nobody takes a set of classes for a pair of ends.
+    if is_early_form and not (expected is None or expected.entropic or isinstance(expected, HeteroscedasticGaussian)):
         object.__setattr__(prediction, "_is_of_early_form", True)
     return prediction
