@@ -25,6 +25,10 @@ from ._input_count import count_inputs
 from ._posterior import CONVERT
 
 _BASES_AT_ONCE = 2**26  # most numbers in one layer's ΔŴ, over all bases of a pass
+_OTHER_COUNT = (
+    "If the inputs have the examples in another dimension, say in which: predict(…, batch_dim=1). If time, tokens or "
+    "windows were folded into the rows, show perturb a batch, perturb(…, example_inputs=batch)."
+)
 _ROWS, _NUMBERS = 1024, 2**19  # rows of a pass, or more as long as its widest layer has at most 2¹⁹ numbers
 _LARGE = 2**21  # numbers of inputs that keep a device busy for one sample
 _FORMED = 2**28  # most weights of all samples that are formed together
@@ -165,7 +169,7 @@ class Fold:
             session = self.draw_next(first=first, group=group * self.inputs, antithetic=is_mirrored)
         if formed is not None:
             session.formed, session.formed_for = formed
-        session.count(rows, f"predict(batch_dim={dim})")
+        session.count(rows, f"predict(batch_dim={dim})", advice=_OTHER_COUNT)
         if formed is not None:
             self.formed_calls.begin(session, draw - formed[1][0])
         output, dim = select_tensor(self._run(call, count), self.output, of="predict"), self.out_dim

@@ -89,7 +89,7 @@ class TimeMajor(nn.Module):
 def test_inputs_that_are_counted_in_another_dimension() -> None:
     model = flipout.perturb(TimeMajor().double(), NOISE, batch_dim=1)
     x = torch.randn(7, 5, 4, dtype=torch.float64)
-    with pytest.raises(errors.ExampleCount, match=r"fixed by predict\(batch_dim=0\)"):
+    with pytest.raises(errors.ExampleCount, match=r"fixed by predict\(batch_dim=0\).*predict\(…, batch_dim=1\)"):
         predict(model, x, 16)
     prediction = predict(model, x, 16, batch_dim=1, seed=1)
     assert prediction.mean.shape == (5, 7, 3)
