@@ -114,13 +114,14 @@ def warn_of_left(model: nn.Module) -> None:
     left = left_plain(model)
     if not left:
         return
-    lines = []
+    lines, tables = [], _tables(model)
     for kind, names in list(left.items())[:_SHOWN]:
         lines.append(f"  {kind}: {first_few(names, _SHOWN)}")
     if len(left) > _SHOWN:
         lines.append(f"  and {len(left) - _SHOWN} more types")
+    if tables:
+        lines.append(f"Embeddings and norms ({first_few(tables, 3)}) stay plain too, unless `where` names them.")
     names = [name for listed in left.values() for name in listed]
-    tables = _tables(model)
     everything, noisy = dict(model.named_parameters()), perturbed_parameters(model)
     globs = _globs(names, [name for name in everything if name not in names])
     present = [name for name, parameter in everything.items() if id(parameter) in noisy]
@@ -129,13 +130,8 @@ def warn_of_left(model: nn.Module) -> None:
         f"flipout.perturb gave noise to {share_perturbed(model):.1%} of the weights of {type(model).__name__}. It left "
         "these plain, since it does not know these types of modules:\n"
         + "\n".join(lines)
-        + (
-            f"\nEmbeddings and norms ({first_few(tables, 3)}) stay plain too, unless `where` names them."
-            if tables
-            else ""
-        )
-        + f"\nTo include them, perturb them too: flipout.perturb(model, distribution, where={globs!r}). To leave them "
-        f"out without this warning, say what to perturb. This is what has noise now: where={exact!r}.",
+        + f"\nTo include the listed ones, perturb them too: flipout.perturb(model, distribution, where={globs!r}). To "
+        f"leave them out without this warning, say what to perturb. This is what has noise now: where={exact!r}.",
         LeftPlain,
         stacklevel=3,
     )
