@@ -5,11 +5,13 @@ from typing import Any
 
 from .errors import MissingExtra
 
+_PACKAGES = {"sklearn": "scikit-learn"}  # what is installed, where it is not called as what is imported
+
 
 def import_extra(module: str, feature: str, extra: str) -> Any:
     """Import a module that `feature` needs and that `pip install 'flipout[extra]'` provides."""
     try:
         return import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
+        package = _PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
         raise MissingExtra(f"{feature} needs the package {package}: pip install 'flipout[{extra}]'.") from error

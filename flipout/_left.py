@@ -1,6 +1,7 @@
 """Finds the weights that `perturb` leaves without noise, and warns of them."""
 
 import warnings
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from math import prod
 from operator import attrgetter
@@ -69,17 +70,27 @@ def _companions(model: nn.Module) -> set[int]:
 
 def left_plain(model: nn.Module) -> dict[str, list[str]]:
     """Return, by the class of their module, the weights that have no noise, without embeddings and norms."""
-    noisy, companions, left = perturbed_parameters(model), _companions(model), dict[str, list[str]]()
-    for name, parameter in model.named_parameters():
-        path, _, local = name.rpartition(".")
-        owner = model.get_submodule(path.partition("parametrizations")[0].rstrip("."))
-        if id(parameter) in noisy or id(parameter) in companions or not is_weight(parameter):
-            continue
-        if isinstance(owner, Scaled):
-            continue  # its scales have the noise, and its weight is plain on purpose
-        if not _is_table(owner, local):
+    left: dict[str, list[str]] = {}
+    for name, owner in _plain_weights(model):
+        if not _is_table(owner, name.rpartition(".")[2]):
             left.setdefault(class_path(type(owner)), []).append(name)
     return left
+
+
+def _tables(model: nn.Module) -> list[str]:
+    """Return the weights of embeddings and norms that have no noise."""
+    return [name for name, owner in _plain_weights(model) if _is_table(owner, name.rpartition(".")[2])]
+
+
+def _plain_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the weights that have no noise, each with its module."""
+    noisy, companions = perturbed_parameters(model), _companions(model)
+    for name, parameter in model.named_parameters():
+        owner = model.get_submodule(name.rpartition(".")[0].partition("parametrizations")[0].rstrip("."))
+        if id(parameter) in noisy or id(parameter) in companions or not is_weight(parameter):
+            continue
+        if not isinstance(owner, Scaled):  # whose scales have the noise, and whose weight is plain on purpose
+            yield name, owner
 
 
 def _is_table(owner: nn.Module, local: str) -> bool:
@@ -103,11 +114,13 @@ def warn_of_left(model: nn.Module) -> None:
     left = left_plain(model)
     if not left:
         return
-    lines = []
+    lines, tables = [], _tables(model)
     for kind, names in list(left.items())[:_SHOWN]:
         lines.append(f"  {kind}: {first_few(names, _SHOWN)}")
     if len(left) > _SHOWN:
         lines.append(f"  and {len(left) - _SHOWN} more types")
+    if tables:
+        lines.append(f"Embeddings and norms ({first_few(tables, 3)}) stay plain too, unless `where` names them.")
     names = [name for listed in left.values() for name in listed]
     everything, noisy = dict(model.named_parameters()), perturbed_parameters(model)
     globs = _globs(names, [name for name in everything if name not in names])
@@ -115,10 +128,10 @@ def warn_of_left(model: nn.Module) -> None:
     exact = _globs(present, [name for name in everything if name not in present])
     warnings.warn(
         f"flipout.perturb gave noise to {share_perturbed(model):.1%} of the weights of {type(model).__name__}. It left "
-        "these plain, since it does not know their types:\n"
+        "these plain, since it does not know these types of modules:\n"
         + "\n".join(lines)
-        + f"\nTo include them, perturb them too: flipout.perturb(model, distribution, where={globs!r}). To leave them "
-        f"out without this warning, say what to perturb. This is what has noise now: where={exact!r}.",
+        + f"\nTo include the listed ones, perturb them too: flipout.perturb(model, distribution, where={globs!r}). To "
+        f"leave them out without this warning, say what to perturb. This is what has noise now: where={exact!r}.",
         LeftPlain,
         stacklevel=3,
     )

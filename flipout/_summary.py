@@ -1,5 +1,6 @@
 """A table of a model's Parameters: which are perturbed, and how."""
 
+from collections import Counter
 from dataclasses import Field, dataclass, fields, is_dataclass
 from numbers import Real
 from operator import attrgetter
@@ -13,7 +14,7 @@ from ._html import html_table
 from ._left import share_perturbed
 from ._reprs import short_repr
 from .distributions import Distribution, MeanField
-from .distributions.prior import Prior
+from .distributions.prior import PREFIX, Prior
 from .nn.base import Perturbed
 from .nn.checks import check_module
 from .nn.companions import companion_names, initial_companions, learned_companions, prior_changes
@@ -68,19 +69,29 @@ class Summary:
     def _notes(self) -> list[str]:
         """Return what stands below the table."""
         lines = []
-        noisy, companions = (sum(bool(getattr(row, what)) for row in self.rows) for what in ("noise", "learned_for"))
+        noisy = sum(bool(row.noise) for row in self.rows)
+        purposes = [_purpose(row).partition(" of ")[0] for row in self.rows if row.learned_for]
         unread = [row.parameter for row in self.rows if row.unread]
         if unread:
             lines.append(f"The first noisy pass did not read {', '.join(unread)}. Their KL is counted all the same.")
         if noisy:
             lines.append(f"{self.share:.1%} of the weights (vectors do not count) are perturbed.")
-        learned = f", with {companions} beside them that are learned" if companions else ""
-        lines.append(f"{noisy} of {len(self.rows) - companions} Parameters are perturbed{learned}.")
+        count = Counter({"spread": "learned spread", "prior": "learned number of a prior"}[what] for what in purposes)
+        added = " and ".join(f"{n} {_plural(what, n)}" for what, n in count.items())
+        learned = f"; perturb added {added}" if added else ""
+        lines.append(f"{noisy} of {len(self.rows) - len(purposes)} Parameters are perturbed{learned}.")
         return lines
 
 
+def _plural(what: str, count: int) -> str:
+    return what if count == 1 else what.replace("spread", "spreads").replace("number of a prior", "numbers of priors")
+
+
 def _purpose(row: SummaryRow) -> str:
-    return f"of {row.learned_for}" if row.learned_for else "–"
+    """Say what a Parameter without noise is learned for."""
+    if not row.learned_for:
+        return "–"
+    return f"{'prior' if f'{row.learned_for}_{PREFIX}' in row.parameter else 'spread'} of {row.learned_for}"
 
 
 def _is_default(value: Any, default: Any) -> bool:

@@ -228,9 +228,10 @@ def _check_patterns(where: Where, names: list[str]) -> None:
     if not callable(where):
         for pattern in where:
             if not any(fnmatchcase(name, pattern) for name in names):
+                is_layer = any(name.startswith(f"{pattern}.") for name in names)
+                fix = f" {pattern!r} is a layer: write where={f'{pattern}.*'!r}." if is_layer else ""
                 raise UnknownParameter(
-                    f"where: {pattern!r} matches no Parameter. There are {first_few(names, 12)}; a layer's are "
-                    "'layer.*'."
+                    f"where: {pattern!r} matches no Parameter.{fix} There are {first_few(names, 12)}."
                 )
 
 

@@ -1,6 +1,7 @@
 """A missing package is named together with the extra that installs it."""
 
 import math
+import sys
 
 import pytest
 
@@ -16,3 +17,9 @@ def test_a_missing_package_is_named() -> None:
     message = r"^A figure needs the package no_such_package: pip install 'flipout\[experiments\]'\.$"
     with pytest.raises(MissingExtra, match=message):
         import_extra("no_such_package.part", "A figure", "experiments")
+
+
+def test_a_package_is_named_as_pip_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingExtra, match=r"needs the package scikit-learn: pip install 'flipout\[experiments\]'"):
+        import_extra("sklearn.datasets", "A data set", "experiments")

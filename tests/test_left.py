@@ -32,6 +32,7 @@ def test_unknown_layers_that_are_not_named_are_left_with_a_warning():
     assert "tests.known.Custom: custom.gain\n" in said
     assert "where=['bilinear.weight', '*.gain']" in said
     assert "This is what has noise now: where=['known.weight']." in said
+    assert "Embeddings" not in said
 
 
 def test_what_the_warning_proposes_names_no_embedding():
@@ -40,6 +41,8 @@ def test_what_the_warning_proposes_names_no_embedding():
     assert perturbed(model) == ["first.proj.weight", "second.proj.weight"]
     (said,) = [str(warning.message) for warning in caught]
     assert said.endswith("where=['*.proj.weight'].")
+    assert "It left these plain, since it does not know these types of modules:\n" in said
+    assert "\nEmbeddings and norms (table.weight) stay plain too, unless `where` names them.\n" in said
     assert perturbed(flipout.perturb(WithTable(), GAUSSIAN, where="*.proj.weight")) == perturbed(model)
 
 

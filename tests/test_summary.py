@@ -36,12 +36,23 @@ def test_learned_spreads_are_rows_without_noise():
     assert rows["0.weight_rho"].learned_for == "weight"
 
 
+def test_what_is_learned_for_a_spread_and_for_a_prior_is_told_apart():
+    prior = flipout.bayes.Normal(learn_scale=True)
+    said = str(flipout.summary(flipout.perturb(mlp(), flipout.MeanField(prior=prior)))).splitlines()
+    rows = {line.split()[0]: line for line in said if "." in line}
+    assert " spread of weight " in rows["0.weight_rho"]
+    assert " prior of weight " in rows["0.weight_prior_log_std"]
+    assert said[-1].endswith("; perturb added 2 learned spreads and 2 learned numbers of priors.")
+    single = flipout.perturb(mlp(), flipout.MeanField(), where="0.weight")
+    assert str(flipout.summary(single)).endswith("1 of 4 Parameters are perturbed; perturb added 1 learned spread.")
+
+
 def test_defaults_are_left_out_but_the_size_of_the_noise_is_said():
     model = flipout.perturb(mlp(), flipout.MeanField(prior=flipout.bayes.Normal(0.0, 2.0)), scheme=flipout.Flipout(4))
     lines = str(flipout.summary(model)).splitlines()
     assert " MeanField(std=0.0486, prior=Normal(std=2.0))  Flipout(group=4)  closed form" in lines[1]
-    assert " of weight " in lines[3]
-    assert lines[-1] == "2 of 4 Parameters are perturbed, with 2 beside them that are learned."
+    assert " spread of weight " in lines[3]
+    assert lines[-1] == "2 of 4 Parameters are perturbed; perturb added 2 learned spreads."
     wide = flipout.bayes.Normal(torch.zeros(4), 1.0)
     assert "prior=Normal(mean=<" in str(
         flipout.summary(flipout.perturb(mlp(), flipout.MeanField(prior={"0.*": wide, "*": flipout.bayes.Normal()})))

@@ -45,6 +45,7 @@ def test_default_leaves_embeddings_biases_and_norms_alone():
     [
         ("nothing.*", r"'nothing\.\*' matches no Parameter\. There are single, known\.weight"),
         (["known.weight", "knwon.bias"], r"'knwon\.bias' matches no Parameter"),
+        ("known", r"'known' matches no Parameter\. 'known' is a layer: write where='known\.\*'\. There are single"),
         (lambda name: False, r"leaves nothing to perturb\. Its Parameters are"),
         ([], r"leaves nothing to perturb"),
     ],

@@ -1,7 +1,7 @@
 """Scores of a prediction, by its likelihood."""
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._extras import import_extra
 from ..errors import InvalidInput
+from ._auroc import auroc
 from ._calibration import CalibrationCurve, calibration_curve, coverages
 from ._checked import Array, is_scored, predicted_classes
 from ._crps import crps
@@ -64,7 +64,7 @@ def evaluate(
 ) -> Scores | NumberScores:
     """Score a prediction of classes, numbers or counts.
 
-    All targets count alike, also several of one example. Classes need scikit-learn.
+    All targets count alike, also several of one example.
 
     Args:
         prediction: What `predict` returned with a likelihood, or `Prediction.from_outputs`.
@@ -109,25 +109,25 @@ def evaluate(
 
 
 def _of_classes(p: Array, y: NDArray[np.int64], likelihoods: Array | None, bins: int, dtype: torch.dtype) -> Scores:
-    metrics = import_extra("sklearn.metrics", "evaluate", "experiments")
-    found = p[np.arange(len(y)), y] if likelihoods is None else likelihoods
+    of_truth = p[np.arange(len(y)), y]
+    found = of_truth if likelihoods is None else likelihoods
     return Scores(
-        accuracy=float(metrics.accuracy_score(y, p.argmax(1))),
+        accuracy=float((p.argmax(1) == y).mean()),
         # A probability of 0 counts as the smallest number of its dtype. scikit-learn's log_loss would clip far sooner.
         nll=float(-np.log(np.maximum(found, torch.finfo(dtype).tiny)).mean()),
-        brier=float(metrics.brier_score_loss(y, p, labels=np.arange(p.shape[1]), scale_by_half=False)),
+        brier=float((np.square(p).sum(1) - 2 * of_truth + 1).mean()),
         ece=reliability(torch.from_numpy(p), torch.from_numpy(y), bins).ece,
-        auroc=_auroc(p, y, metrics.roc_auc_score),
+        auroc=_mean_auroc(p, y),
     )
 
 
-def _auroc(p: Array, y: NDArray[np.int64], roc_auc_score: Callable[..., float]) -> float | None:
+def _mean_auroc(p: Array, y: NDArray[np.int64]) -> float | None:
     """Return the AUROC of class 1, or the mean over the classes that occur, each against the rest."""
     present = np.unique(y)
     if len(present) < 2 or p.shape[1] > _CLASSES:
         return None
     classes = [1] if p.shape[1] == 2 else present.tolist()
-    return float(np.mean([roc_auc_score(y == label, p[:, label]) for label in classes]))
+    return float(np.mean([auroc(p[:, label], y == label) for label in classes]))
 
 
 def _of_numbers(prediction: Prediction, target: Tensor, levels: Sequence[float]) -> NumberScores:

@@ -21,10 +21,14 @@ from ..nn.linear import Linear
 from ..nn.models import perturbed_layers
 from ..nn.walk import named_parameters
 from ..schemes import SchemeName
+from ._input_count import count_inputs
 from ._posterior import CONVERT
 
 _BASES_AT_ONCE = 2**26  # most numbers in one layer's ΔŴ, over all bases of a pass
-_PASSED_ON = (type(None), bool, int, float, str, torch.dtype)  # arguments that are the same for all inputs
+_OTHER_COUNT = (
+    "If the inputs have the examples in another dimension, say in which: predict(…, batch_dim=1). If time, tokens or "
+    "windows were folded into the rows, show perturb a batch, perturb(…, example_inputs=batch)."
+)
 _ROWS, _NUMBERS = 1024, 2**19  # rows of a pass, or more as long as its widest layer has at most 2¹⁹ numbers
 _LARGE = 2**21  # numbers of inputs that keep a device busy for one sample
 _FORMED = 2**28  # most weights of all samples that are formed together
@@ -67,7 +71,7 @@ class Fold:
         pair = batch_dim if isinstance(batch_dim, tuple) and len(batch_dim) == 2 else (batch_dim, batch_dim)
         more = " of the examples, or a pair: one for the inputs, one for the output."
         self.batch_dim, self.out_dim = (whole_number("batch_dim", dim, 0, of="predict", more=more) for dim in pair)
-        self.inputs = self._count()
+        self.inputs = count_inputs(x, self.call, self.batch_dim)
         self.joint, self.group = joint, group
         self.scheme: SchemeName = "flipout"
         parameters = [parameter for _, parameter in named_parameters(model)]
@@ -138,30 +142,6 @@ class Fold:
         is_precise = all(p.itemsize >= 4 for p in self.model.parameters())
         return is_usual and is_precise and numbers >= max(_LARGE, weights // 4) and weights <= _FORMED
 
-    def _count(self) -> int:
-        """Return the number of inputs."""
-        dim, count = self.batch_dim, None
-        for name, part in self.call.leaves():
-            if isinstance(part, _PASSED_ON):
-                continue
-            size = part.shape[dim] if isinstance(part, Tensor) and part.dim() > dim else None
-            count = size if count is None else count
-            if size is None or size != count:
-                found = f"a tensor of shape {tuple(part.shape)}" if isinstance(part, Tensor) else repr(type(part))
-                raise InvalidInput(
-                    f"predict: {name} is {found}; expected tensors with the same number of inputs in dimension {dim} "
-                    f"(batch_dim){'' if count is None else f', here {count}'}, for all arguments of the model. Expand "
-                    "a tensor that all inputs share, or add it in a module around the model."
-                )
-        if count is None:
-            raise InvalidInput(
-                f"predict: {[type(leaf) for _, leaf in self.call.leaves()]} given; expected a tensor, a tuple of "
-                "arguments or a dict of keyword arguments."
-            )
-        if not count:
-            raise InvalidInput("predict: there are no inputs; expected at least one example. Leave an empty batch out.")
-        return count
-
     def _formed_passes(self, block: Block, draw: int, count: int, is_mirrored: bool) -> Tensor:
         """Return the outputs (count, inputs, …) of one pass per sample, which forms the weights of that sample."""
         formed: dict[Hashable, Tensor] = {}
@@ -189,7 +169,7 @@ class Fold:
             session = self.draw_next(first=first, group=group * self.inputs, antithetic=is_mirrored)
         if formed is not None:
             session.formed, session.formed_for = formed
-        session.count(rows, f"predict(batch_dim={dim})")
+        session.count(rows, f"predict(batch_dim={dim})", advice=_OTHER_COUNT)
         if formed is not None:
             self.formed_calls.begin(session, draw - formed[1][0])
         output, dim = select_tensor(self._run(call, count), self.output, of="predict"), self.out_dim

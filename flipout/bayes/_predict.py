@@ -20,7 +20,7 @@ from ._fold import Fold
 from ._moments import Moments
 from ._named import LikelihoodName
 from ._prediction import Prediction, prediction_of
-from .likelihoods import Likelihood
+from .likelihoods import HeteroscedasticGaussian, Likelihood
 
 _KEPT = 2**24  # the most numbers of all samples that are kept by default: 64 MiB in single precision
 _FIRST = 32  # samples before samples="auto" looks at the error for the first time
@@ -85,7 +85,8 @@ def predict(
         Mean, standard error and uncertainties of each input.
 
     Raises:
-        InvalidArgument: An argument is out of its range, or the likelihood does not say what to expect of a target.
+        InvalidArgument: An argument is out of its range, the likelihood does not say what to expect of a target, or
+            several models were given.
         InvalidInput: The inputs or the model's output have the wrong shape.
         NotPerturbed: The model has no perturbed layers.
 
@@ -93,6 +94,12 @@ def predict(
         >>> prediction = bayes.predict(model, x, samples=64, likelihood="categorical")
         >>> prediction.mean, prediction.epistemic
     """
+    if isinstance(model, (list, tuple)):
+        raise InvalidArgument(
+            f"predict: a {type(model).__name__} of {len(model)} models given; expected one model. The prediction of an "
+            "ensemble, of models in eval mode, is Prediction.from_outputs(torch.stack([model(x) for model in models]), "
+            "likelihood)."
+        )
     is_early_form = not isinstance(model, ELBO) and likelihood is not None and not antithetic and output is None
     if isinstance(model, ELBO):
         likelihood = model.likelihood if likelihood is None else likelihood
@@ -142,7 +149,8 @@ def predict(
                 break
             wanted = min(2 * done, most)
     prediction = prediction_of(moments_of_blocks, quantiles, keep is not False)
-    if is_early_form:
+    # Version 0.3 had no `HeteroscedasticGaussian`, and nobody takes a set of classes for a pair of ends.
+    if is_early_form and not (expected is None or expected.entropic or isinstance(expected, HeteroscedasticGaussian)):
         object.__setattr__(prediction, "_is_of_early_form", True)
     return prediction
 

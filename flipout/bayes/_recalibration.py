@@ -21,6 +21,24 @@ from ._shown import shown
 _GRID = [i / 10 for i in range(-30, 31)]  # logarithms of the numbers to try first
 _STEPS = 40  # golden sections after the grid, which leave 1e-9 of a step
 _GOLDEN = (5**0.5 - 1) / 2
+_TOO_WIDE = "Or the posterior is too wide: lower kl_weight, train longer, or start from trained weights."
+_TOO_SURE = (
+    "far too confident for these targets. Look whether they belong to these inputs, in the same order{}. Or the "
+    "network overfits, and what it predicts on other data carries no information."
+)
+# Why a number is at the end of what is tried, by its kind and whether it is the upper end.
+_REASONS = {
+    ("temperature", False): (
+        "not confident enough. Either nearly all of the held-out targets are the likeliest class, and there are too "
+        f"few of them to say how confident to be: use more. {_TOO_WIDE}"
+    ),
+    ("scale", False): (
+        "not confident enough: their deviations are far larger than the errors. Either there are too few held-out "
+        f"targets: use more. {_TOO_WIDE} Or the noise of the likelihood was set too large."
+    ),
+    ("temperature", True): _TOO_SURE.format(""),
+    ("scale", True): _TOO_SURE.format(" and in the same unit"),
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,14 +62,16 @@ class Recalibration:
 
         Raises:
             InvalidArgument: The prediction is of another kind than the one of the fit, or is recalibrated already.
+            InvalidInput: This is no prediction.
             Unsupported: The samples of classes were not kept.
 
         Example:
             >>> recalibration = bayes.recalibrate(bayes.predict(elbo, x_valid), y_valid)
             >>> prediction = recalibration(bayes.predict(elbo, x_test))
         """
-        if _kind(prediction) != self.kind or prediction.note:
-            found = prediction.note or f"recalibrated by a {_kind(prediction)}"
+        kind = _kind(prediction, "A recalibration")
+        if kind != self.kind or prediction.note:
+            found = prediction.note or f"recalibrated by a {kind}"
             raise InvalidArgument(f"A {self.kind} was fitted, but this prediction is {found}. Predict with that model.")
         note = f"recalibrated: {self.kind} {self.value:.4g} fitted on {self.examples} held-out targets"
         return replace(_applied(prediction, self.kind, self.value), note=note)
@@ -75,7 +95,7 @@ def recalibrate(prediction: Prediction, target: Tensor) -> Recalibration:
         The recalibration, to be called with other predictions.
 
     Raises:
-        InvalidInput: The targets have another shape than the prediction, or the likelihood ignores all of them.
+        InvalidInput: This is no prediction, the targets have another shape, or the likelihood ignores all of them.
         InvalidArgument: The prediction is recalibrated already.
         Unsupported: There is no likelihood, it has neither logits nor a scale, or the samples were not kept.
 
@@ -83,7 +103,7 @@ def recalibrate(prediction: Prediction, target: Tensor) -> Recalibration:
         >>> recalibration = bayes.recalibrate(bayes.predict(elbo, x_valid), y_valid)
         >>> bayes.evaluate(recalibration(bayes.predict(elbo, x_test)), y_test)
     """
-    kind, checked = _kind(prediction), checked_targets("recalibrate", prediction, target)
+    kind, checked = _kind(prediction, "recalibrate"), checked_targets("recalibrate", prediction, target)
     if prediction.note:
         raise InvalidArgument(f"recalibrate: this prediction is {prediction.note}. Fit on what predict returned.")
     is_counted = is_scored(prediction, checked)
@@ -103,23 +123,29 @@ def recalibrate(prediction: Prediction, target: Tensor) -> Recalibration:
         result = Recalibration(kind, math.exp(best), int(is_counted.sum()), nll(0.0), nll(best))
     if not _GRID[1] < best < _GRID[-2]:
         warnings.warn(
-            f"recalibrate: the {kind} {result.value:.3g} is at the end of what is tried, so the held-out targets do "
-            "not determine it. Use more of them, or look for a mistake in them.",
+            f"recalibrate: the {kind} {result.value:.3g} is at the end of what is tried: the predictions are "
+            f"{_REASONS[kind, best > 0]}",
             RuntimeWarning,
             stacklevel=2,
         )
     return result
 
 
-def _kind(prediction: Any) -> str:
-    likelihood = prediction.likelihood if isinstance(prediction, Prediction) else None
+def _kind(prediction: Any, of: str) -> str:
+    """Return which number can be fitted, or refuse what has none."""
+    if not isinstance(prediction, Prediction):
+        raise InvalidInput(
+            f"{of}: {type(prediction)} given; expected a Prediction: predict(elbo, x), or predict(model, x, "
+            "likelihood=…), first."
+        )
+    likelihood = prediction.likelihood
     if likelihood is not None and likelihood.defines("logits"):
         return "temperature"
     if likelihood is not None and likelihood.defines("rescaled"):
         return "scale"
     found = "no likelihood" if likelihood is None else f"{type(likelihood).__name__} targets"
     raise Unsupported(
-        f"recalibrate: this prediction has {found}; a temperature needs classes, and a scale Gaussian noise. Give what "
+        f"{of}: this prediction has {found}; a temperature needs classes, and a scale Gaussian noise. Give what "
         "predict(elbo, x) returned."
     )
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from .._extras import import_extra
 from ..errors import InvalidInput
+from ._auroc import auroc
 from ._checked import Array, finite_numbers
 from ._figures import FilePath, draw_selective
 from ._shown import shown
@@ -71,7 +71,7 @@ def selective(uncertainty: Tensor, correct: Tensor) -> Selective:
 
 
 def ood_auroc(inside: Tensor, outside: Tensor) -> float:
-    """Return the probability that an unknown input has a larger uncertainty than a known one. Needs scikit-learn.
+    """Return the probability that an unknown input has a larger uncertainty than a known one.
 
     Args:
         inside: Uncertainties of inputs like the training data, of shape (N,).
@@ -87,6 +87,5 @@ def ood_auroc(inside: Tensor, outside: Tensor) -> float:
         >>> bayes.ood_auroc(known.epistemic, unknown.epistemic)
     """
     known, unknown = finite_numbers(inside, "inside"), finite_numbers(outside, "outside")
-    labels = np.concatenate((np.zeros(len(known)), np.ones(len(unknown))))
-    metrics = import_extra("sklearn.metrics", "ood_auroc", "experiments")
-    return float(metrics.roc_auc_score(labels, np.concatenate((known, unknown))))
+    is_unknown = np.arange(len(known) + len(unknown)) >= len(known)
+    return auroc(np.concatenate((known, unknown)), is_unknown)

@@ -63,6 +63,7 @@ class Roster:
 
     items: tuple[Item, ...]
     is_lasting: bool = False  # later draws use it again, so its caches are kept
+    advice: dict[str, str] = field(default_factory=dict)  # by layer: what to write if it counts other examples
     signs: dict[tuple[int, int], _Signs] = field(default_factory=dict)  # by the numbers of examples and bases
 
     @cached_property

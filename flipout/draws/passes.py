@@ -22,6 +22,7 @@ class Pass:
     """The session of one draw: its number of examples, and the signs and noise drawn for all layers at once."""
 
     __slots__ = (
+        "advice",
         "counted_by",
         "draw",
         "drawn",
@@ -42,6 +43,7 @@ class Pass:
         self.process_group = process_group  # the ranks that share a batch
         self.examples: int | None = None  # set by the first layer that is called
         self.counted_by = ""
+        self.advice = ""  # what to write if a layer sees another number, if the one who set it knows
         self.is_certain = False  # True once a layer that depends on the number has confirmed it
         self.examples_before = 0  # examples on lower ranks
         self.uses: set[Hashable] | None = None  # weights used so far, if this is one forward pass
@@ -75,11 +77,12 @@ class Pass:
 
     def _same_count(self, other: "Pass") -> "Pass":
         other.examples, other.counted_by, other.examples_before = self.examples, self.counted_by, self.examples_before
+        other.advice = self.advice
         other.is_certain, other.uses = self.is_certain, self.uses
         other.formed, other.formed_for = self.formed, self.formed_for
         return other
 
-    def count(self, rows: int, layer: str, *, is_certain: bool = True) -> int:
+    def count(self, rows: int, layer: str, *, is_certain: bool = True, advice: str = "") -> int:
         """Return the number of examples in `rows` rows. The first layer that asks fixes the number for the whole pass.
 
         Args:
@@ -87,6 +90,7 @@ class Pass:
             layer: The name of the layer in errors.
             is_certain: Whether the layer depends on the number. A layer whose examples share one weight does not: it
                 accepts any number, and later layers may set another one.
+            advice: What to write if a later layer sees another number.
 
         Raises:
             ExampleCount: The rows do not split into examples, or an earlier layer saw a different number of examples.
@@ -113,23 +117,47 @@ class Pass:
             )
         if self.examples is None:
             self.examples, self.counted_by, self.examples_before = examples, layer, before
-            self.is_certain = is_certain
+            self.is_certain, self.advice = is_certain, advice
         elif self.examples != examples:
-            alone = (self.counted_by if self.examples == 1 else layer).partition(" ")[0]
-            shared = (
-                f"If all examples share the input of {alone}, as a prompt or a table of positions, share the weight "
-                f"too: scheme={{'{alone}.*': 'shared', '*': 'flipout'}}. "
-            )
-            raise ExampleCount(
-                f"{layer}: the input has {examples} examples, but this draw has {self.examples} "
-                f"(fixed by {self.counted_by}). {shared}One draw serves one batch, and every perturbed layer must "
-                "see the same examples. If time, tokens or windows were folded into the rows, show perturb a batch, "
-                "perturb(…, example_inputs=batch), or keep them apart, as (N, T, F). If the examples are not dimension "
-                "0, use batch_dim=… of perturb (and of predict), or batch_first=… of a recurrent or attention layer. "
-                "For the next part of a batch under the "
-                "same draw, use hold(model, seed=…, first=…)."
-            )
+            raise self._disagrees(layer, examples)
         return examples
+
+    def _disagrees(self, layer: str, examples: int) -> ExampleCount:
+        """Return the error for a layer that sees another number of examples, with what is known to mend it."""
+        assert self.examples is not None
+        advice = {} if self.roster is None else self.roster.advice
+        is_held = self.uses is None and not self.advice
+        following = (
+            f"For the next part of a batch under the same draw: hold(model, seed=…, first={self.draw.first}"
+            f"{f' + {self.examples}' * bool(self.examples)}). For another batch: another hold."
+        )
+        if is_held and layer == self.counted_by:
+            hints = [f"Inside a hold, one draw serves one batch. {following}"]
+        else:
+            of_layer = advice.get(layer) or advice.get(self.counted_by)
+            hints = [of_layer, self.advice] if of_layer or self.advice else [self._usual_hint(layer, examples)]
+            hints += [following] if is_held else []
+        return ExampleCount(
+            f"{layer}: the input has {examples} examples, but this draw has {self.examples} (fixed by "
+            f"{self.counted_by}). {' '.join(filter(None, hints))}"
+        )
+
+    def _usual_hint(self, layer: str, examples: int) -> str:
+        """Return what to write if only the two numbers are known."""
+        assert self.examples is not None
+        few, many = sorted((examples, self.examples))
+        if few > 1 and many % few == 0:
+            return (
+                "If time, tokens or windows were folded into the rows, show perturb a batch, perturb(…, "
+                "example_inputs=batch), or keep them apart, as (N, T, F). If the examples are not in dimension 0, say "
+                "where: perturb(…, batch_dim=1)."
+            )
+        alone = (self.counted_by if self.examples == 1 else layer).partition(" ")[0]
+        return (
+            f"If all examples share the input of {alone}, as a prompt or a table of positions, share the weight too: "
+            f"scheme={{'{alone}.*': 'shared', '*': 'flipout'}}. If the examples are not in dimension 0, say where: "
+            "perturb(…, batch_dim=1), or show perturb a batch, perturb(…, example_inputs=batch)."
+        )
 
     def _count_examples_before(self, examples: int) -> int:
         """Return the number of examples on lower ranks.

@@ -1,5 +1,6 @@
 """Check the fitness numbers that a user's function returns."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -30,3 +31,15 @@ def checked_fitness(fitness: Any, count: int, source: str) -> Tensor:
             f"{source}: got shape {tuple(numbers.shape)}; expected ({count},), one number for each member. {fix}"
         )
     return numbers
+
+
+def warn_if_equal(fitness: Tensor, std: float) -> None:
+    """Warn if several members, which are the first of all, have the same fitness."""
+    if len(fitness) > 1 and bool((fitness == fitness[0]).all()):
+        warnings.warn(
+            f"All {len(fitness)} members have fitness {fitness[0].item():.4g}: there is no direction to go in. Look "
+            "whether the fitness calls the population, population(x), and not the model, and whether it tells networks "
+            f"apart that differ by std={std:g}: if not, use a smoother fitness, more examples, or a larger std.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -21,6 +21,11 @@ from ._decode import Sampling
 from ._generate import Generated, population_texts, refused_option
 from ._seeds import seed_of
 
+_OTHER_COUNT = (
+    "If tokens or windows were folded into the rows, show the strategy a batch: EvolutionStrategy(…, "
+    "example_inputs=batch)."
+)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Population:
@@ -222,7 +227,7 @@ class Population:
         seed, where = seed_of(self.seed, self.generation), {"first": self.first, "rows": rows, "group": self.group}
         with in_eval(self.model), hold(self.model, seed, antithetic=self.antithetic, **where):
             session, _ = held_pass(self._first_layer())
-            session.count(self.size * rows, f"a population of {self.size} members")
+            session.count(self.size * rows, f"a population of {self.size} members", advice=_OTHER_COUNT)
             yield session
 
     def _first_layer(self) -> Perturbed:
@@ -232,8 +237,9 @@ class Population:
         if batched:
             return f"(In a population of {self.size} members, whose rows reach the layer one member after another.)"
         return (
-            f"(In a population of {self.size} members: inputs are ({self.size}, …), one for each member. If each "
-            f"member has a batch, ({self.size}, batch, …), call population(x, batched=True).)"
+            f"(In a population of {self.size} members: inputs are ({self.size}, …), one for each member. If all "
+            "members see one batch: population(x.expand(population.size, *x.shape), batched=True). If each has its "
+            f"own, ({self.size}, batch, …): population(x, batched=True).)"
         )
 
     def _batch_rows(self, tensors: list[Tensor]) -> int:

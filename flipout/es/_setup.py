@@ -63,8 +63,8 @@ def checked_optimizer(optimizer: Any, trained: list[nn.Parameter]) -> torch.opti
     built = optimizer(trained) if callable(optimizer) else None
     if not isinstance(built, torch.optim.Optimizer):
         raise InvalidArgument(
-            f"optimizer: got a {type(optimizer).__name__}; expected a function from Parameters to a torch optimiser, "
-            "such as lambda parameters: torch.optim.Adam(parameters, 1e-2)."
+            f"optimizer of type {type(optimizer).__name__} given; expected a function from Parameters to a torch "
+            "optimiser, such as lambda parameters: torch.optim.Adam(parameters, 1e-2)."
         )
     if any(group.get("maximize") for group in built.param_groups):
         raise InvalidArgument(

@@ -23,7 +23,7 @@ from ..nn.contexts import hold
 from ..nn.held_weights import weighted_sums
 from ..schemes import RankOne, Scheme, scheme_of
 from ._checkpoint_files import has_checkpoint, read_checkpoint, write_checkpoint
-from ._fitness import checked_fitness
+from ._fitness import checked_fitness, warn_if_equal
 from ._fleet import Fleet, Local
 from ._generation import Generation
 from ._heap import keep_freed_memory
@@ -214,6 +214,9 @@ class EvolutionStrategy:
         Returns:
             The record of this generation.
 
+        Warns:
+            RuntimeWarning: All members of the first generation have the same fitness.
+
         Raises:
             InvalidInput: `fitness` has another shape.
             NonFinite: No member has a finite fitness, or the update overflows. The weights are unchanged.
@@ -233,6 +236,8 @@ class EvolutionStrategy:
                 f"Generation {self.generation}: no {members} has a finite fitness. The weights are unchanged. Look at "
                 f"what the fitness does, or lower std={self.std:g}."
             )
+        if not self.history:  # later, equal members may have solved the task
+            warn_if_equal(numbers[is_kept], self.std)
         weights = shaped(settings.shaping, numbers, is_kept) / count
         coefficients = weights[: settings.draws] - weights[settings.draws :] if settings.antithetic else weights
         norm = self._update.step(coefficients, self.generation, self.optimizer, self.schedule)

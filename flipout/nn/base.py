@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from torch import Tensor, nn
 
 from ..distributions import Distribution, LearnedDistribution
-from ..errors import InvalidArgument, UnknownParameter
+from ..errors import InvalidArgument, UnknownParameter, Unsupported
 from ..schemes import Scheme, SchemeName, scheme_of
 from .checks import Where, check_distribution, check_fit, matcher
 from .companions import companion_values, learn, prior_changes, reset_companions
 from .declaration import Declaration, check_options, check_scheme, is_default, perturbable
+from .layers import label_of
 from .pending import (
     complete_checkpoint,
     count_anew,
@@ -137,6 +138,13 @@ class Perturbed(nn.Module):
         super()._apply(fn, recurse)
         mark_pending(self, unwritten)
         return self
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse `torch.jit.script`, which asks every module for one that can be compiled."""
+        raise Unsupported(
+            f"{label_of(self)}: torch.jit.script cannot compile perturbed layers. Use torch.compile(model), or make "
+            "the model plain first: torch.jit.script(flipout.freeze(model))."
+        )
 
     def train(self, mode: bool = True) -> Self:
         settle_loaded(self)  # the last thing that `from_pretrained` of transformers does is to call `eval`

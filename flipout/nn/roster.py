@@ -13,7 +13,7 @@ from ..draws.at_once import Item, Roster
 from ..draws.signs import matrix_dims
 from ..schemes import RankOne
 from .declaration import sign_groups
-from .layers import is_perturbed
+from .layers import is_perturbed, label_of
 
 if TYPE_CHECKING:
     from .root import Root
@@ -32,8 +32,10 @@ def layers_under(root: "Root", module: nn.Module) -> list[tuple[Any, dict[str, i
 class LayerRoster(Roster):
     """A roster that knows the device of its model."""
 
-    def __init__(self, items: tuple[Item, ...], plans: list[Any], owner: nn.Module | None, name: str) -> None:
-        super().__init__(items)
+    def __init__(
+        self, items: tuple[Item, ...], advice: dict[str, str], plans: list[Any], owner: nn.Module | None, name: str
+    ) -> None:
+        super().__init__(items, advice=advice)
         # Weak references: the module has its root, and the root has the roster.
         self.owner, self.name = (lambda: None) if owner is None else weakref.ref(owner), name
         self.plans = [weakref.ref(plan) for plan in plans]
@@ -57,8 +59,10 @@ def roster_of(model: nn.Module, layers: Iterable[tuple[Any, dict[str, int]]]) ->
         model: The module whose first Parameter says on which device its draws are made.
         layers: Perturbed layers with the keys of their Parameters.
     """
-    items, plans = [], []
+    items, plans, advice = [], [], {}
     for layer, keys in layers:
+        if layer.__dict__.get("batch_first", True) is False:
+            advice[label_of(layer)] = _of_time_first(label_of(layer))
         plans.append(layer.flipout)
         for name, distribution in layer.flipout.distributions.items():
             shape, groups = tuple(attrgetter(name)(layer).shape), sign_groups(layer, name)
@@ -73,4 +77,12 @@ def roster_of(model: nn.Module, layers: Iterable[tuple[Any, dict[str, int]]]) ->
             is_normal = kind == "normal" and layer._declared.reads_all_noise and not is_rank_one
             items.append(Item(keys[name], shape, is_normal, over))
     owners = ((module, name) for module in model.modules() for name, p in module._parameters.items() if p is not None)
-    return LayerRoster(tuple(items), plans, *next(owners, (None, "")))
+    return LayerRoster(tuple(items), advice, plans, *next(owners, (None, "")))
+
+
+def _of_time_first(label: str) -> str:
+    """Return the advice for a layer whose own example dimension, 1, may not be that of the model."""
+    return (
+        f"{label} has batch_first=False: it takes dimension 1 of its input for the examples. If they are in dimension "
+        "0, make it with batch_first=True. If the model's inputs have them in dimension 1 too: perturb(…, batch_dim=1)."
+    )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from .._model_calls import ModelCall, ModelInputs, OutputSelector, model_call, select
+from .._reprs import short_repr
 from ..errors import InvalidArgument
 from ..nn.contexts import hold
 
@@ -42,6 +43,17 @@ def check_data(data: Any) -> None:
 def batch_tensors(inputs: ModelInputs, targets: Tensor) -> list[Tensor]:
     """Return the tensors of a batch, the targets last."""
     return [*model_call(inputs).tensors(), targets]
+
+
+def check_function(loss: Any) -> None:
+    """Refuse a loss that is not a function, such as the name of a likelihood."""
+    if not callable(loss):
+        found = repr(loss) if isinstance(loss, str) else short_repr(type(loss))
+        raise InvalidArgument(
+            f"loss: {found} given; expected a function of the model's output and the targets that returns the mean "
+            "loss of the batch, such as torch.nn.functional.cross_entropy. Of a likelihood: "
+            "lambda output, y: -likelihood.log_prob(output, y).mean()."
+        )
 
 
 def check_loss(model: nn.Module, loss: Loss, call: ModelCall, y: Tensor, selector: OutputSelector | None) -> None:

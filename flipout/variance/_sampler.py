@@ -11,7 +11,7 @@ from .._model_calls import ModelCall, OutputSelector, check_selector, map_tensor
 from ..errors import InvalidArgument
 from ..nn.contexts import hold
 from ..nn.models import perturbed_layers
-from ._checks import Batches, Loss, batch_tensors, check_data, check_frozen, check_loss
+from ._checks import Batches, Loss, batch_tensors, check_data, check_frozen, check_function, check_loss
 
 DrawnGradients = dict[str, Tensor]  # name → (draws, *shape)
 
@@ -125,6 +125,7 @@ def checked_sampler(
     sub_batch = whole_number("sub_batch", sub_batch, 1)
     at_once = None if at_once is None else whole_number("at_once", at_once, 1)
     check_selector(output, of="measure")
+    check_function(loss)
     sampler = Sampler(model, loss, data, generator, sub_batch, at_once, output)
     check_loss(model, loss, sampler.call, sampler.targets, output)
     return sampler

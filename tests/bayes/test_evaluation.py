@@ -1,6 +1,7 @@
 """Scores against their definitions, on predictions whose answer is known."""
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from flipout.bayes import NumberScores, Prediction, Scores, evaluate, likelihoods
+from flipout.bayes import NumberScores, Prediction, Scores, evaluate, likelihoods, ood_auroc
 from flipout.errors import InvalidArgument, InvalidInput, Unsupported
 
 P = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
@@ -50,6 +51,13 @@ def test_classes_by_hand(count: int, examples: int) -> None:
     elif len(present) == count > 2:
         expected = roc_auc_score(y, p.double() / p.double().sum(1, keepdim=True), multi_class="ovr")
         assert scores.auroc == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_the_core_alone_scores_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("sklearn", "scipy")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert class_scores(classes(P), Y).auroc is not None
+    assert ood_auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4])) == 1.0
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=str)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from flipout.bayes import likelihoods, predict
+from flipout.bayes import Prediction, evaluate, likelihoods, predict, recalibrate
 from flipout.errors import InvalidArgument, InvalidInput, Unsupported
 from tests.bayes.test_predict import X, bayesian
 from tests.bayes.test_prediction import linear
@@ -56,3 +56,11 @@ def test_complex_targets_are_refused(name: str) -> None:
     prediction = linear()
     with pytest.raises(InvalidInput, match=rf"{name}: complex targets, of dtype torch.complex128"):
         getattr(prediction, name)(prediction.mean * 1j)
+
+
+@pytest.mark.parametrize("ask", [evaluate, recalibrate, lambda prediction, y: prediction.log_prob(y)])
+def test_targets_that_are_no_tensor_are_told_how_to_be_one(ask: Any) -> None:
+    prediction = Prediction.from_outputs(torch.randn(2, 5, 3), "categorical")
+    for target in (torch.zeros(5, dtype=torch.long).numpy(), [0] * 5):
+        with pytest.raises(InvalidInput, match=r"targets of <class .*Write torch\.as_tensor\(target\)\."):
+            ask(prediction, target)

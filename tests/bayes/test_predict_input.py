@@ -28,9 +28,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"likelihood": F.cross_entropy}, errors.InvalidArgument, "a function does not say what is expected"),
     ({"seed": 1.5}, errors.InvalidArgument, "seed=1.5"),
     ({"x": X[:0]}, errors.InvalidInput, "there are no inputs"),
-    ({"x": ()}, errors.InvalidInput, r"\[\] given; expected a tensor, a tuple of arguments or a dict"),
-    ({"x": [1.0]}, errors.InvalidInput, r"\[<class 'float'>\] given; expected a tensor"),
-    ({"x": (X, X.numpy())}, errors.InvalidInput, "argument 1 is <class 'numpy.ndarray'>; expected tensors"),
+    ({"x": ()}, errors.InvalidInput, r"an empty tuple given, .*expected a tensor, a tuple of arguments or a dict"),
+    ({"x": [1.0]}, errors.InvalidInput, r"a list of 1 float given, .*expected a tensor"),
+    ({"x": (X, X.numpy())}, errors.InvalidInput, r"argument 1 is of type numpy\.ndarray; expected tensors"),
     ({"x": (X, X[:2])}, errors.InvalidInput, r"argument 1 is a tensor of shape \(2, 4\); .* in dimension 0"),
     ({"x": {"input": X, "at": X[0, 0]}}, errors.InvalidInput, r"at is a tensor of shape \(\); .*, here 5.*Expand"),
     ({"output": 1.5}, errors.InvalidArgument, r"predict\(output=1.5\): expected the name of a field"),
@@ -89,7 +89,7 @@ class TimeMajor(nn.Module):
 def test_inputs_that_are_counted_in_another_dimension() -> None:
     model = flipout.perturb(TimeMajor().double(), NOISE, batch_dim=1)
     x = torch.randn(7, 5, 4, dtype=torch.float64)
-    with pytest.raises(errors.ExampleCount, match=r"fixed by predict\(batch_dim=0\)"):
+    with pytest.raises(errors.ExampleCount, match=r"fixed by predict\(batch_dim=0\).*predict\(…, batch_dim=1\)"):
         predict(model, x, 16)
     prediction = predict(model, x, 16, batch_dim=1, seed=1)
     assert prediction.mean.shape == (5, 7, 3)

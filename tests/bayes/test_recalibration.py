@@ -1,12 +1,14 @@
 """Recalibration finds the number that was hidden, and says that it was fitted."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from flipout.bayes import NumberScores, Prediction, evaluate, likelihoods, recalibrate, reliability
+from flipout.bayes._recalibration import Recalibration
 from flipout.errors import InvalidArgument, InvalidInput, Unsupported
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -103,10 +105,33 @@ def test_what_cannot_be_recalibrated() -> None:
             recalibrate(Prediction.from_outputs(torch.randn(2, 5), likelihood), torch.zeros(5))
 
 
-def test_targets_that_determine_nothing_are_noticed() -> None:
-    right = Prediction.from_outputs(torch.eye(3).unsqueeze(0), "categorical")
-    with pytest.warns(RuntimeWarning, match="the temperature 0.0498 is at the end of what is tried"):
-        recalibrate(right, torch.arange(3))
+@pytest.mark.parametrize("of_numbers", [False, True], ids=["classes", "numbers"])
+@pytest.mark.parametrize("is_too_sure", [False, True], ids=["unsure", "sure"])
+def test_the_end_of_the_range_is_named_with_its_reasons(of_numbers: bool, is_too_sure: bool) -> None:
+    """A wide posterior is sound but unsure of 540 targets. Targets of other inputs make every prediction too sure."""
+    y = torch.arange(540) % 3
+    if of_numbers:
+        mean = y.double().unsqueeze(1)
+        prediction = Prediction.from_outputs(mean.unsqueeze(0), likelihoods.Gaussian(1.0))
+        target = mean + (1e3 if is_too_sure else 1e-3)
+    else:
+        logits = torch.nn.functional.one_hot(y, 3).double() * (100 if is_too_sure else 0.1)
+        prediction, target = Prediction.from_outputs(logits.unsqueeze(0), "categorical"), y
+        target = (y + torch.arange(540) // 3) % 3 if is_too_sure else y
+    kind = "scale" if of_numbers else "temperature"
+    value = "20.1" if is_too_sure else "0.0498"
+    why = "too confident for these targets.*in the same order" if is_too_sure else "not confident.*use more.*kl_weight"
+    with pytest.warns(RuntimeWarning, match=rf"the {kind} {value} is at the end of what is tried: .*{why}"):
+        recalibrate(prediction, target)
+
+
+def test_only_a_prediction_is_recalibrated() -> None:
+    outputs, y = torch.randn(1, 200, 3, generator=GENERATOR), torch.randint(3, (200,), generator=GENERATOR)
+    fitted: Any = Recalibration("temperature", 2.0, 200, 1.0, 0.9)
+    again: Any = recalibrate
+    for call in (lambda: again(outputs, y), lambda: fitted(outputs)):
+        with pytest.raises(InvalidInput, match=r"Tensor'> given; expected a Prediction: predict\(elbo, x\)"):
+            call()
 
 
 def test_a_plain_network_stays_one() -> None:

@@ -1,6 +1,7 @@
 """The new meaning of `interval` is said once, and only where a call of version 0.3 could have asked for the old one."""
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -46,6 +47,14 @@ def test_calls_that_0_3_did_not_have_do_not_warn(model: nn.Module) -> None:
         repr(old)
         evaluate(old, torch.zeros(4, 1))
         old.plot()
+
+
+@pytest.mark.parametrize(("likelihood", "outputs"), [("categorical", 3), ("bernoulli", 1), ("heteroscedastic", 2)])
+def test_nobody_takes_a_set_of_classes_or_a_new_likelihood_for_the_old_interval(likelihood: Any, outputs: int) -> None:
+    prediction = predict(flipout.perturb(nn.Linear(3, outputs), flipout.Gaussian(0.1)), X, 8, likelihood=likelihood)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prediction.interval(0.9)
 
 
 def test_the_interval_is_that_of_the_target() -> None:

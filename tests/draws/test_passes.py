@@ -1,6 +1,8 @@
 """A pass under a held draw: first, rows, group, antithetic, chunks, and the number of examples."""
 
 import itertools
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 import flipout
 from flipout import errors
 from flipout.draws.draw import from_seed
+from flipout.draws.passes import Pass
 from tests.networks import gradients, gradients_if_the_seed_changes, mlp
 
 SCHEMES = ["shared", "flipout", flipout.Flipout(group=3), "independent"]
@@ -162,10 +165,67 @@ def test_another_batch_size_inside_hold_is_refused():
     with flipout.hold(model):
         model(torch.zeros(3, 4, dtype=torch.float64))
         with pytest.raises(
-            errors.ExampleCount, match=r"0 \(Linear\).*4 examples.*has 3.*hold\(model, seed=…, first=…\)"
+            errors.ExampleCount, match=r"0 \(Linear\).*4 examples.*has 3.*hold\(model, seed=…, first=0 \+ 3\)"
         ):
             model(torch.zeros(4, 4, dtype=torch.float64))
         model(torch.zeros(3, 4, dtype=torch.float64))
+
+
+class Last(nn.Module):
+    """A head on what a recurrent layer has seen last, of inputs (N, time, features)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.l, self.head = nn.LSTM(3, 4, **options), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.l(x)[0][:, -1])
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    with pytest.raises(errors.ExampleCount) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("context", [nullcontext, flipout.hold])
+def test_a_recurrent_layer_that_is_not_batch_first_is_named(context: Any) -> None:
+    model, x = flipout.perturb(Last(), flipout.Gaussian(0.1)), torch.randn(4, 5, 3)
+    with context(model):
+        said = refusal(lambda: model(x))
+    assert said.startswith(
+        "head (Linear): the input has 4 examples, but this draw has 5 (fixed by l (LSTM)). l (LSTM) has"
+    )
+    assert "batch_first=False: it takes dimension 1" in said
+    assert "make it with batch_first=True" in said
+    assert "folded" not in said
+    assert flipout.perturb(Last(batch_first=True), flipout.Gaussian(0.1))(x).shape == (4, 2)
+
+
+def test_the_advice_fits_what_is_known() -> None:
+    """Rows that are a multiple of the examples may be a fold. Others are not, and one alone may be shared."""
+    draw = from_seed(0)
+    for rows, expected, other in (
+        (12, "show perturb a batch, perturb(…, example_inputs=batch)", "'shared'"),
+        (5, "say where: perturb(…, batch_dim=1)", "folded"),
+        (1, "scheme={'fc.*': 'shared', '*': 'flipout'}", "folded"),
+    ):
+        session = Pass(draw)
+        session.uses = set()  # as in one forward pass
+        session.count(4, "first (Linear)")
+        said = refusal(lambda session=session, rows=rows: session.count(rows, "fc (Linear)"))
+        assert expected in said
+        assert other not in said
+        assert "hold(" not in said
+        assert len(said) < 420
+
+
+def test_who_counts_may_give_the_advice() -> None:
+    session = Pass(from_seed(0))
+    session.count(4, "a caller", advice="Call it otherwise.")
+    for part in (session, session.folded(3)):
+        said = refusal(lambda part=part: part.count(15, "fc (Linear)"))
+        assert said.endswith("(fixed by a caller). Call it otherwise.")
 
 
 def test_rows_that_do_not_split_into_examples_are_refused():

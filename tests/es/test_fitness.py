@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from flipout import errors
+from flipout.es._fitness import warn_if_equal
 from tests.es.toys import strategy
 
 
@@ -33,3 +34,22 @@ def test_complex_fitness_is_refused() -> None:
     with pytest.raises(errors.InvalidInput, match=r"tell\(fitness\): got complex numbers; expected 24 real"):
         evolution.tell([1j] * 24)
     assert evolution.generation == 0
+
+
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_members_that_are_all_as_fit_are_noticed_once(antithetic: bool) -> None:
+    evolution = strategy(lambda population: torch.full((population.size,), 0.1), antithetic=antithetic)
+    with pytest.warns(
+        RuntimeWarning, match=r"All 24 members have fitness 0\.1: there is no direction to go in"
+    ) as said:
+        evolution.run(3)
+    assert len(said) == 1
+
+
+def test_one_member_and_members_that_differ_are_not_warned_of() -> None:
+    fitness = torch.zeros(24)
+    fitness[3] = 1.0
+    evolution = strategy(None)
+    evolution.tell(fitness)
+    evolution.tell(torch.ones(24))  # such as the largest reward that there is
+    warn_if_equal(torch.zeros(1), 0.1)

@@ -13,7 +13,11 @@ from tests.es.toys import network, regression, strategy
 from tests.networks import same_state, state
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "an optimiser": ({"optimizer": torch.optim.SGD(network().parameters())}, errors.InvalidArgument, "a function from"),
+    "an optimiser": (
+        {"optimizer": torch.optim.SGD(network().parameters())},
+        errors.InvalidArgument,
+        "of type SGD given; expected a function from",
+    ),
     "no optimiser": ({"optimizer": lambda p: None}, errors.InvalidArgument, "a function from"),
     "half of it": (
         {"optimizer": lambda p: torch.optim.SGD(p[:2])},

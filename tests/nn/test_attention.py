@@ -155,5 +155,7 @@ def test_tensors_in_the_other_layout_after_a_linear_layer_are_refused() -> None:
             x = self.fc(x)
             return self.attention(x, x, x)[0]
 
-    with pytest.raises(errors.ExampleCount, match=r"has 5 examples, but this draw has 2 .*batch_first=…"):
+    with pytest.raises(
+        errors.ExampleCount, match=r"has 5 examples, but this draw has 2 .*attention \(Multi.*batch_first=True"
+    ):
         flipout.perturb(Block(), flipout.Gaussian(0.3))(torch.randn(2, 5, WIDTH))

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import flipout
+from flipout.errors import Unsupported
 from flipout.nn import LAYERS
 
 
@@ -42,3 +43,16 @@ def test_a_layer_inherits_declarations() -> None:
     assert Narrow._declared.default == flipout.nn.Linear._declared.default
     assert Narrow._declared.optional == ()
     assert Narrow._plain_type is nn.Linear
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_torch_script_is_refused_and_serves_the_plain_model() -> None:
+    model = flipout.perturb(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), flipout.MeanField())
+    with pytest.raises(
+        Unsupported, match=r"0 \(Linear\): torch\.jit\.script cannot .*torch\.jit\.script\(flipout\.freeze"
+    ):
+        torch.jit.script(model)
+    assert type(model[0]) is flipout.nn.Linear
+    x = torch.randn(5, 4)
+    plain = flipout.freeze(model)
+    assert torch.equal(torch.jit.script(plain)(x), plain(x))

@@ -194,7 +194,7 @@ def test_conversion_of_a_language_model() -> None:
             model = flipout.perturb(LanguageModel(), distribution, where=where, batch_dim=1)
             assert model.decoder.weight is model.embedding.weight
             report = str(flipout.summary(model)).splitlines()[-1]
-            learned = f", with {spreads} beside them that are learned" if spreads else ""
+            learned = f"; perturb added {spreads} learned spread{'s' * (spreads > 1)}" if spreads else ""
             assert report == f"{noisy} of {all_of_them} Parameters are perturbed{learned}."
     model = flipout.perturb(LanguageModel(), LEARNED, where="embedding.weight")
     assert model.decoder.weight_rho is model.embedding.weight_rho
