@@ -15,7 +15,7 @@ INSTALLED := $(VENV)/.installed
 help:
 	@echo "make test    ruff, basedpyright and pytest"
 	@echo "make lint    ruff and basedpyright alone"
-	@echo "make demo    measure the paper's figure 1 on a small network, and write the report page"
+	@echo "make demo    measure figure 1 of the paper on a small network, and write the report page"
 	@echo "make docs    build the site into site/, without a network"
 	@echo "make wheel   build the wheel into dist/, and try it in an empty environment (minutes)"
 	@echo "make bench   run the benchmarks, append rows to benchmarks/results.csv"

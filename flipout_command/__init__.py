@@ -23,13 +23,15 @@ from .streams import forgive_encodings as forgive_encodings
 
 USAGE = """usage: flipout COMMAND
 
-  flipout demo                       measure the paper's figure 1, in small
+  flipout demo                       measure figure 1 of the paper, on a small
+                                     network (two minutes)
   flipout list                       list the experiments and what they cost
   flipout run NAME --preset quick    run one; add --help to see its settings
-  flipout watch RUN                  show the curves of a run as it goes on
+  flipout watch RUN                  show the curves of a run while it runs
   flipout report RUN...              write an HTML page about finished runs
   flipout generate RUN --row ROW     write text with a language model of a run
   flipout doctor                     show versions, devices, kernels and data
+  flipout --version                  show the version of flipout
 """
 NEXT = "Run one with `flipout run NAME --preset quick`."
 CATALOGUE = Path(__file__).with_name("catalogue.json")

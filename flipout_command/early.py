@@ -7,6 +7,7 @@ from importlib.util import find_spec
 COMMANDS = ("demo", "list", "run", "watch", "report", "generate", "doctor")
 PACKAGES = ("tyro", "rich", "msgspec", "scipy")  # imported by every command but list and doctor
 HELP = ("-h", "--help")
+_FLAGS = ("--help", "--version")
 _OWN_HELP = ("demo", "watch", "report", "generate")  # commands with options of their own
 
 
@@ -26,7 +27,8 @@ def usage_error(words: Sequence[str], experiments: Sequence[str]) -> str | None:
     """
     command, *rest = words
     if command not in COMMANDS:
-        return f"flipout: there is no command {command!r}.{_guess(command, COMMANDS)} `flipout --help` shows them all."
+        guess = _guess(command, (*COMMANDS, *_FLAGS))
+        return f"flipout: there is no command {command!r}.{guess} `flipout --help` shows them all."
     if command in ("list", "doctor") and rest:
         return f"flipout {command}: takes no arguments; {' '.join(rest)!r} given. Use: flipout {command}"
     if command == "run" and (not rest or rest[0] not in experiments):

@@ -139,6 +139,7 @@ def test_refusals_are_wrapped_on_a_terminal_and_commands_stay_whole(monkeypatch,
     ("words", "says"),
     [
         ("walk", "there is no command 'walk'. `flipout --help`"),
+        ("version", "there is no command 'version'. Did you mean --version?"),
         ("wach", "there is no command 'wach'. Did you mean watch?"),
         ("list all", "flipout list: takes no arguments; 'all' given. Use: flipout list"),
         ("doctor all", "flipout doctor: takes no arguments; 'all' given."),

@@ -49,7 +49,7 @@ class Options(Generic[C]):
 @dataclass(frozen=True)
 class Demo:
     out: Path = Path("runs/demo")
-    """Folder of the run. A demo that was stopped there goes on."""
+    """Folder of the run. Resumes a demo that was stopped there."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +133,14 @@ def list_experiments(arguments: Sequence[str]) -> int:
 
 def run_demo(arguments: Sequence[str]) -> int:
     options = tyro.cli(
-        Demo, prog="flipout demo", description="Measure the paper's figure 1 on a small network.", args=list(arguments)
+        Demo, prog="flipout demo", description="Measure figure 1 of the paper on a small network.", args=list(arguments)
     )
     try:
         result = demo_run(options.out)
     except KeyboardInterrupt:
         _stopped(options.out, ["demo", *arguments])
         return 130
-    show(result, options.out)
+    show(result, options.out, has_page=True)
     print(wrapped(f"\n{closing(result, options.out)}", sys.stdout))
     return 1 if result.broken else 0
 
@@ -182,10 +182,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def watch(arguments: Sequence[str]) -> int:
     options = tyro.cli(
-        Watch, prog="flipout watch", description="Show the curves of a run while it goes on.", args=list(arguments)
+        Watch, prog="flipout watch", description="Show the curves of a run while it runs.", args=list(arguments)
     )
     with LiveServer(options.run, options.port) as server:
-        print(f"Watch {options.run} at {server.address}\nCtrl-C ends the page. The run goes on.", flush=True)
+        print(f"Watch {options.run} at {server.address}\nCtrl-C stops the page; the run continues.", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
     return 0

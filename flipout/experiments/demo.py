@@ -9,10 +9,11 @@ import torch
 from .registry import EXPERIMENTS
 from .report.page import write_page
 from .running.memory import keep_large_blocks
-from .running.results import Result
+from .running.results import DEMO, Result
 from .variance.curves import CurvesConfig
 
 NAME, PRESET = "variance-fc", "quick"
+PAGE = "report.html"
 _RATIO = "below-flipout"  # the check whose value is the variance of flipout over that of shared noise
 
 
@@ -23,8 +24,8 @@ def demo_run(folder: Path) -> Result:
         torch.set_num_threads(1)
     keep_large_blocks()
     experiment = EXPERIMENTS[NAME]
-    result = experiment.run(experiment.config(PRESET), folder, preset=PRESET, resume=True)
-    write_page([folder], folder / "report.html")
+    result = experiment.run(experiment.config(PRESET), folder, preset=DEMO, resume=True)
+    write_page([folder], folder / PAGE)
     return result
 
 
@@ -38,11 +39,11 @@ def closing(result: Result, folder: Path) -> str:
             f"In batches of {max(config.batch_sizes)} the gradient under flipout has 1/{1 / ratio:.0f} of the variance "
             "that it has if the whole batch shares one perturbation.",
             "",
-            "Look at the page, its figure first. The dotted curve, shared noise, levels off. Flipout goes on falling:",
-            f"  {shlex.quote(str(folder / 'report.html'))}",
+            "Open the page and look at the figure. The dotted curve, shared noise, levels off; flipout keeps falling:",
+            f"  {shlex.quote(str(folder / PAGE))}",
             "",
             "Try next:",
-            "  flipout run uncertainty --preset quick    what a Bayesian net doubts",
+            "  flipout run uncertainty --preset quick    where a Bayesian net is unsure",
             "  flipout run es-discrete --preset quick    training on accuracy itself",
             "  flipout list                              every table and figure",
         ]

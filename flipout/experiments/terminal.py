@@ -9,8 +9,14 @@ from rich.table import Table
 from .running.results import MUST_HOLD, REPORTED, TOO_SMALL, Check, Result
 
 
-def show(result: Result, folder: Path) -> None:
-    """Print the checks of a result, its numbers beside the paper's, a summary, and what to do next."""
+def show(result: Result, folder: Path, *, has_page: bool = False) -> None:
+    """Print the checks of a result, its numbers beside the paper's, a summary, and what to do next.
+
+    Args:
+        result: What a run found.
+        folder: The folder of the run.
+        has_page: The page of the run is written already, so the command for it is left out.
+    """
     console = Console(markup=False, emoji=False, highlight=False)
     console.print(_checks(result))
     if result.paper:
@@ -20,7 +26,8 @@ def show(result: Result, folder: Path) -> None:
     console.print(f"The run is in {folder}", soft_wrap=True)
     for check in result.broken:
         console.print(f"must hold but does not: {check.statement}", style="bold red")
-    console.print(f"See it as a page:\n  {report_command(folder)}", soft_wrap=True)
+    if not has_page:
+        console.print(f"See it as a page:\n  {report_command(folder)}", soft_wrap=True)
 
 
 def report_command(folder: Path) -> str:

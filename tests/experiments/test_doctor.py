@@ -78,7 +78,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for extra, packages in doctor.EXTRAS.items():
         assert {re.split(r"[\[;]", requirement)[0].strip() for requirement in declared[extra]} == set(packages)
-    assert declared.keys() - doctor.EXTRAS.keys() == {"bench", "dev", "docs", "lora", "zoo"}
+    assert declared.keys() - doctor.EXTRAS.keys() == {"bench", "dev", "docs", "zoo"}
 
 
 def test_kernels_or_why_there_are_none() -> None:

@@ -39,12 +39,15 @@ def test_the_last_line_is_the_command_for_the_page(capsys):
         "  flipout report runs/a --out runs/a/report.html",
     ]
     assert report_command(Path("my runs/$1")) == "flipout report 'my runs/$1' --out 'my runs/$1/report.html'"
+    show(Result.read(RESULTS / "variance-fc" / "result.json"), Path("runs/a"), has_page=True)
+    assert "flipout report" not in capsys.readouterr().out
     deep = "/".join(["a-folder"] * 20)
     assert f"The run is in {deep}\n" in printed(capsys, folder=deep)  # in one piece, to be copied
 
 
-def test_a_smoke_run_does_not_judge_the_paper(capsys):
+@pytest.mark.parametrize("preset", ["smoke", "demo"])
+def test_a_small_run_does_not_judge_the_paper(capsys, preset):
     assert "✗" in printed(capsys, "variance-fc")
-    out = printed(capsys, "variance-fc", "smoke")
+    out = printed(capsys, "variance-fc", preset)
     assert "✗" not in out
     assert "too small to judge" in " ".join(out.split())

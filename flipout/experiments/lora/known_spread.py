@@ -103,9 +103,9 @@ LORA_INFORMATION = Experiment(
         "paper": KnownSpreadSettings(model="smollm2", samples=640, chunk=16),
     },
     costs={
-        "smoke": "seconds",
-        "quick": "seconds: a tiny Llama with random weights",
-        "paper": "4 minutes on one core; needs flipout[lora]",
+        "smoke": "seconds (needs flipout[peft])",
+        "quick": "seconds: a tiny Llama with random weights (needs flipout[peft])",
+        "paper": "4 minutes on one core; needs flipout[lora,peft]",
     },
     work=work,
     draw=draw,

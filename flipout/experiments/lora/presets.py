@@ -47,10 +47,10 @@ BAYESIAN_LORA = Experiment(
         ),
     },
     costs={
-        "smoke": "seconds",
-        "quick": "2 minutes on two cores: a tiny Llama with random weights",
+        "smoke": "seconds (needs flipout[peft])",
+        "quick": "2 minutes on two cores: a tiny Llama with random weights (needs flipout[peft])",
         "paper": "more than 20 minutes of an H200 with the seeds side by side; needs ARC in FLIPOUT_DATA and "
-        "flipout[lora]",
+        "flipout[lora,peft]",
     },
     work=work,
     draw=draw,

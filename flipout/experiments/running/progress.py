@@ -17,9 +17,11 @@ _BETWEEN = 5.0  # seconds between two plain lines
 class _Loop:
     """A loop that is running."""
 
+    title: str
     pace: Pace[Any]
     task: Any  # its bar, if there are bars
     is_open: bool  # it may end long before its last item
+    started: float
     began: float  # when the item that is under way began
 
 
@@ -36,6 +38,7 @@ class RunProgress:
         self.stream = stream or sys.stderr
         self.bars: Any = None
         self.loops: list[_Loop] = []  # from the outermost to the innermost
+        self.spoke = 0.0  # when the last plain line was printed, or the outermost loop began
 
     def __enter__(self) -> "RunProgress":
         if self.stream.isatty():
@@ -89,8 +92,10 @@ class RunProgress:
         listed = list(items)
         pace = Pace(listed, weight, kind)
         task = None if self.bars is None else self.bars.add_task(title, total=None if most else 1.0, left="")
-        started = spoke = time.monotonic()
-        loop = _Loop(pace, task, most, started)
+        started = time.monotonic()
+        loop = _Loop(title, pace, task, most, started, started)
+        if not self.loops:
+            self.spoke = started
         self.loops.append(loop)
         try:
             for item in listed:
@@ -98,15 +103,13 @@ class RunProgress:
                 now = time.monotonic()
                 pace.done(now - loop.began)
                 loop.began = now
-                left = "" if most else f"{_clock(pace.left)} left"
-                ends = not pace.waiting and len(self.loops) == 1
-                if self.bars is not None:
-                    self.bars.update(task, completed=pace.share, left=left if pace.waiting else "")
-                    self._tell_outer(loop, now)
-                elif now - started > _SILENT and (now - spoke > _BETWEEN or ends):
-                    spoke = now
-                    share = "" if most else f"{pace.share:4.0%}, "
-                    self.say(f"{title}: {share}{_clock(now - started)} passed{', ' if left else ''}{left}")
+                if self.bars is None:
+                    self._say_how_far(loop, now)
+                    continue
+                left = "" if most or not pace.waiting else f"{_clock(pace.left)} left"
+                self.bars.update(task, completed=pace.share, left=left)
+                for outer, share, rest in self._outer_estimates(loop, now):
+                    self.bars.update(outer.task, completed=share, left=f"{_clock(rest)} left")
         finally:
             self.loops.remove(loop)
             if self.bars is not None:
@@ -117,8 +120,22 @@ class RunProgress:
                 else:
                     self.bars.stop_task(task)
 
-    def _tell_outer(self, inner: _Loop, now: float) -> None:
-        """Let the loops around this one show what it has learned: their own items may take minutes."""
+    def _say_how_far(self, loop: _Loop, now: float) -> None:
+        """Print a line now and then: how far the outermost loop is, and in parentheses where it is."""
+        outermost = self.loops[0]
+        ends = loop is outermost and not loop.pace.waiting
+        if now - outermost.started <= _SILENT or (now - self.spoke <= _BETWEEN and not ends):
+            return
+        self.spoke = now
+        estimates = [(share, left) for outer, share, left in self._outer_estimates(loop, now) if outer is outermost]
+        line = _how_far(outermost, now, estimates[0] if estimates else None)
+        self.say(line if loop is outermost else f"{line} ({loop.title})")
+
+    def _outer_estimates(self, inner: _Loop, now: float) -> Iterator[tuple[_Loop, float, float]]:
+        """Yield the loops around this one, with share and seconds left as it knows them.
+
+        Their own items may take minutes.
+        """
         if inner.is_open:
             return
         left = inner.pace.left
@@ -129,7 +146,18 @@ class RunProgress:
             left = loop.pace.left_within(elapsed, left)
             passed = loop.pace.passed + elapsed
             share = passed / (passed + left) if passed + left else 0.0
-            self.bars.update(loop.task, completed=share, left=f"{_clock(left)} left")
+            yield loop, share, left
+
+
+def _how_far(loop: _Loop, now: float, estimate: tuple[float, float] | None) -> str:
+    """Return a line about a loop. Without an estimate it is made from the finished items, if there are any."""
+    passed = f"{_clock(now - loop.started)} passed"
+    if estimate is None and loop.pace.passed:
+        estimate = loop.pace.share, loop.pace.left
+    if loop.is_open or estimate is None:
+        return f"{loop.title}: {passed}"
+    share, left = estimate
+    return f"{loop.title}: {share:4.0%}, {passed}, {_clock(left)} left"
 
 
 def _clock(seconds: float) -> str:

@@ -24,6 +24,8 @@ Number = Finite | Whole | str
 Kind = Literal["must_hold", "reported"]
 MUST_HOLD, REPORTED = "must_hold", "reported"
 TOO_SMALL = "too small to judge"
+DEMO = "demo"  # the preset that `flipout demo` notes in its result; its settings are those of "quick"
+_SMALL_PRESETS = ("smoke", DEMO)
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,8 +98,11 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
         return [check for check in self.checks if check.kind == MUST_HOLD and not check.holds]
 
     def can_judge(self, check: Check) -> bool:
-        """Tell whether this run is large enough to say that a claim of the paper does not hold. Smoke runs are not."""
-        return check.holds or check.kind == MUST_HOLD or self.preset != "smoke"
+        """Tell whether this run is large enough to say that a claim of the paper does not hold.
+
+        Smoke runs and the demo are not. A claim that must hold is judged in every run.
+        """
+        return check.holds or check.kind == MUST_HOLD or self.preset not in _SMALL_PRESETS
 
     def write(self, path: Path) -> None:
         """Write the result as JSON."""

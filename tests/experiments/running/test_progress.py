@@ -210,3 +210,28 @@ def test_stderr_on_a_terminal_gets_bars():
     assert process.returncode == 0
     assert "━" in said.decode()
     assert "100 %" in said.decode()
+
+
+def test_elsewhere_nested_loops_share_one_line(clock):
+    """The share and the time left are those of the outermost loop, which knows what the inner one has learned."""
+    clock.tick = 0.5
+    stream = io.StringIO()
+    with RunProgress(stream) as shown:
+        for name in shown.track("ab", "measure"):
+            for _ in shown.track(range(20), f"part {name}"):
+                pass
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "measure:  26%, 0:06 passed, 0:16 left (part a)"
+    assert lines[-1] == "measure: 100%, 0:22 passed, 0:00 left"
+    shares = [int(re.match(r"measure: +(\d+)%, \d:\d\d passed, \d:\d\d left", line)[1]) for line in lines]  # pyright: ignore[reportOptionalSubscript]
+    assert shares == sorted(shares)
+
+
+def test_elsewhere_a_loop_around_one_without_an_end_tells_the_time_that_has_passed(clock):
+    stream = io.StringIO()
+    with RunProgress(stream) as shown:
+        for _ in shown.track("ab", "outer"):
+            for step in shown.track(range(10**4), "until", most=True):
+                if step == 7:
+                    break
+    assert stream.getvalue().splitlines()[0] == "outer: 0:06 passed (until)"

@@ -48,9 +48,9 @@ ES_LLM = Experiment(
         ),
     },
     costs={
-        "smoke": "seconds",
-        "quick": "3.5 minutes on two busy cores: a tiny Llama with random weights",
-        "paper": "about half an hour on one H200, not measured yet; needs ARC in FLIPOUT_DATA and flipout[lora]",
+        "smoke": "seconds (needs flipout[peft])",
+        "quick": "3.5 minutes on two busy cores: a tiny Llama with random weights (needs flipout[peft])",
+        "paper": "about half an hour on one H200, not measured yet; needs ARC in FLIPOUT_DATA and flipout[lora,peft]",
     },
     work=work,
     draw=draw,

@@ -23,7 +23,11 @@ ES_RL = Experiment(
             generations=50,
         ),
     },
-    costs={"smoke": "seconds", "quick": "2.5 minutes on one core", "paper": "1 to 1.5 hours on one core"},
+    costs={
+        "smoke": "seconds (needs flipout[rl])",
+        "quick": "2.5 minutes on one core (needs flipout[rl])",
+        "paper": "1 to 1.5 hours on one core; needs flipout[rl]",
+    },
     work=work,
     draw=draw,
     describe=lambda config: (

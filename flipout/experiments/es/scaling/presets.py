@@ -36,7 +36,7 @@ ES_SCALING = Experiment(
     },
     costs={
         "smoke": "seconds",
-        "quick": "about 1 minute on two cores",
+        "quick": "about 1 minute on two cores (needs flipout[ray])",
         "paper": "75 seconds on one H200",
     },
     work=work,

@@ -31,10 +31,10 @@ LORA_SENTIMENT = Experiment(
         ),
     },
     costs={
-        "smoke": "seconds",
-        "quick": "2 minutes on two cores: a tiny BERT with random weights",
-        "paper": "11 minutes of an H200 with the seeds side by side, beside other work; needs the ratings in "
-        "FLIPOUT_DATA and flipout[lora]",
+        "smoke": "seconds (needs flipout[peft])",
+        "quick": "2 minutes on two cores: a tiny BERT with random weights (needs flipout[peft])",
+        "paper": "11 minutes of an H200 with the seeds side by side and other work running; needs the ratings in "
+        "FLIPOUT_DATA and flipout[lora,peft]",
     },
     work=work,
     draw=draw,
