@@ -20,6 +20,7 @@ def test_a_missing_package_is_named() -> None:
 
 
 def test_a_package_is_named_as_pip_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
+    for module in ("sklearn", "sklearn.datasets"):  # other tests may have imported them
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=r"needs the package scikit-learn: pip install 'flipout\[experiments\]'"):
         import_extra("sklearn.datasets", "A data set", "experiments")

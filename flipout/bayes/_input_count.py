@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from .._model_calls import ModelCall, ModelInputs
 from .._reprs import first_few
@@ -53,7 +54,7 @@ def _described(value: Any) -> str:
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     if isinstance(value, Mapping):
         return f"a {name} of {first_few(map(repr, value))}" if value else f"an empty {name}"
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple)) or isinstance(value, PackedSequence):
         return f"of type {name}"
     if not value:
         return f"an empty {name}"
@@ -66,6 +67,8 @@ def _fix(value: Any, x: ModelInputs) -> str:
     name = "x" if value is x else "…"
     if isinstance(value, Tensor):
         return "Expand a tensor that all inputs share, or add it in a module around the model."
+    if isinstance(value, PackedSequence):
+        return "Give padded sequences, of which each row is one input: torch.nn.utils.rnn.pad_packed_sequence(…)[0]."
     if isinstance(value, Mapping):
         return (
             "Write {name: torch.as_tensor(value) for name, value in x.items()}; a tokenizer returns tensors with "

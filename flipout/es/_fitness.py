@@ -33,9 +33,12 @@ def checked_fitness(fitness: Any, count: int, source: str) -> Tensor:
     return numbers
 
 
+_FEW = 16  # so many members may have one coarse fitness, such as an accuracy on a few questions, by chance
+
+
 def warn_if_equal(fitness: Tensor, std: float) -> None:
-    """Warn if several members, which are the first of all, have the same fitness."""
-    if len(fitness) > 1 and bool((fitness == fitness[0]).all()):
+    """Warn if many members, which are the first of all, have the same fitness."""
+    if len(fitness) >= _FEW and bool((fitness == fitness[0]).all()):
         warnings.warn(
             f"All {len(fitness)} members have fitness {fitness[0].item():.4g}: there is no direction to go in. Look "
             "whether the fitness calls the population, population(x), and not the model, and whether it tells networks "

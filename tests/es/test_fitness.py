@@ -52,4 +52,4 @@ def test_one_member_and_members_that_differ_are_not_warned_of() -> None:
     evolution = strategy(None)
     evolution.tell(fitness)
     evolution.tell(torch.ones(24))  # such as the largest reward that there is
-    warn_if_equal(torch.zeros(1), 0.1)
+    warn_if_equal(torch.zeros(15), 0.1)  # so few may be equal by chance

@@ -15,6 +15,8 @@ NOT_MODULES: dict[str, tuple[Any, str]] = {
     "parameters": (nn.Linear(4, 3).parameters(), r"a generator given; .*the model itself, not its .*parameters\(\)"),
     "class": (nn.Linear, "the class Linear given; expected an nn"),
 }
+# A list of models is an ensemble there.
+OTHERWISE = {("predict", "list"): r"predict: a list of 1 models given; expected one model.*Prediction\.from_outputs"}
 
 
 TAKERS: dict[str, Any] = {
@@ -35,5 +37,5 @@ TAKERS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", NOT_MODULES)
 def test_anything_but_a_module_is_refused(taker, kind):
     model, message = NOT_MODULES[kind]
-    with pytest.raises(errors.InvalidArgument, match=message):
+    with pytest.raises(errors.InvalidArgument, match=OTHERWISE.get((taker, kind), message)):
         TAKERS[taker](model)

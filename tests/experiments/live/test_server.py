@@ -149,7 +149,7 @@ def test_the_command_says_where_to_look_and_ends_with_ctrl_c(folder, capsys, mon
     assert cli.main(["watch", str(folder)]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(f"Watch {folder} at http://127.0.0.1:")
-    assert second == "Ctrl-C ends the page. The run goes on."
+    assert second == "Ctrl-C stops the page; the run continues."
     assert cli.main(["watch", "nowhere"]) == 2
 
 
