@@ -195,7 +195,5 @@ def test_a_packed_sequence_is_one_argument() -> None:
     packed = nn.utils.rnn.pack_sequence([torch.randn(3, 2), torch.randn(1, 2)])
     assert model_call(packed).args == (packed,)
     model = flipout.perturb(nn.LSTM(2, 3, batch_first=True), flipout.Gaussian(0.1))
-    with pytest.raises(
-        errors.InvalidInput, match=r"argument 0 is of type .*PackedSequence;.*pad_packed_sequence"
-    ):
+    with pytest.raises(errors.InvalidInput, match=r"argument 0 is of type .*PackedSequence;.*pad_packed_sequence"):
         bayes.predict(model, packed)
