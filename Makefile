@@ -2,7 +2,7 @@
 #   make test PYTHON=python3.12    another interpreter (after `make clean`)
 #   make test JOBS=8               more test workers
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin

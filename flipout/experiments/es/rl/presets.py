@@ -21,12 +21,13 @@ ES_RL = Experiment(
             learning_rate=0.02,
             # By then both stand upright, with a return of about 1,000; a trial of 120 generations reached 1,320.
             generations=50,
+            seeds=5,
         ),
     },
     costs={
         "smoke": "seconds (needs flipout[rl])",
         "quick": "2.5 minutes on one core (needs flipout[rl])",
-        "paper": "1 to 1.5 hours on one core; needs flipout[rl]",
+        "paper": "2 to 4 hours on one core; needs flipout[rl]",
     },
     work=work,
     draw=draw,
