@@ -2,7 +2,7 @@
 #   make test PYTHON=python3.12    another interpreter (after `make clean`)
 #   make test JOBS=8               more test workers
 PYTHON ?= python3
-JOBS ?= 3
+JOBS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,8 +42,16 @@ lint: $(INSTALLED)
 
 # One thread per worker: the tests' tensors are small, so processes share the cores better than threads do. A worker runs
 # whole files, whose tests share what takes seconds to make: processes, models, a browser.
-test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+# The type checker runs beside them, in the time in which they wait for processes, and has the last word.
+test: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	@$(BIN)/basedpyright > $(VENV)/types.log 2>&1 & checker=$$!; \
+	echo "basedpyright and pytest -n $(JOBS) --dist loadfile"; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile; tests=$$?; \
+	wait $$checker; types=$$?; \
+	cat $(VENV)/types.log; \
+	exit $$((tests || types))
 
 demo: $(INSTALLED)
 	rm -rf runs/demo
