@@ -48,7 +48,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check
 	@$(BIN)/basedpyright > $(VENV)/types.log 2>&1 & checker=$$!; \
 	echo "basedpyright and pytest -n $(JOBS) --dist loadfile"; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile; tests=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$checker; types=$$?; \
 	cat $(VENV)/types.log; \
 	exit $$((tests || types))

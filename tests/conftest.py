@@ -1,6 +1,7 @@
 """Every run draws the same examples and the same seeds: a failure is a failure for everyone."""
 
 import gc
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -18,6 +19,31 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+# The files that take longest. They start first: one of them at the end would keep one worker busy, and the other idle.
+LONGEST = (
+    "experiments/test_registry",
+    "test_docs",
+    "es/test_ray_fleet",
+    "test_site",
+    "experiments/running/test_runs",
+    "test_compile",
+    "ops/triton/test_lstm",
+    "experiments/test_figures",
+    "ops/triton/test_no_device",
+    "scaling/test_ranks",
+    "test_notebooks",
+    "scaling/test_restarted",
+    "test_data_parallel",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first. `make test` keeps this order."""
+    root = Path(__file__).parent
+    ranks = {root / f"{name}.py": rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(LONGEST)))
 
 
 @pytest.fixture(autouse=True)
