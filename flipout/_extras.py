@@ -5,7 +5,7 @@ from typing import Any
 
 from .errors import MissingExtra
 
-_PACKAGES = {"sklearn": "scikit-learn"}  # what is installed, where it is not called as what is imported
+_PACKAGES = {"sklearn": "scikit-learn"}  # import name → package name, where they differ
 
 
 def import_extra(module: str, feature: str, extra: str) -> Any:

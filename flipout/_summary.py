@@ -1,6 +1,5 @@
 """A table of a model's Parameters: which are perturbed, and how."""
 
-from collections import Counter
 from dataclasses import Field, dataclass, fields, is_dataclass
 from numbers import Real
 from operator import attrgetter
@@ -70,28 +69,32 @@ class Summary:
         """Return what stands below the table."""
         lines = []
         noisy = sum(bool(row.noise) for row in self.rows)
-        purposes = [_purpose(row).partition(" of ")[0] for row in self.rows if row.learned_for]
+        of_priors = sum(_is_of_prior(row) for row in self.rows if row.learned_for)
+        spreads = sum(bool(row.learned_for) for row in self.rows) - of_priors
         unread = [row.parameter for row in self.rows if row.unread]
         if unread:
             lines.append(f"The first noisy pass did not read {', '.join(unread)}. Their KL is counted all the same.")
         if noisy:
             lines.append(f"{self.share:.1%} of the weights (vectors do not count) are perturbed.")
-        count = Counter({"spread": "learned spread", "prior": "learned number of a prior"}[what] for what in purposes)
-        added = " and ".join(f"{n} {_plural(what, n)}" for what, n in count.items())
-        learned = f"; perturb added {added}" if added else ""
-        lines.append(f"{noisy} of {len(self.rows) - len(purposes)} Parameters are perturbed{learned}.")
+        added = []
+        if spreads:
+            added.append("1 learned spread" if spreads == 1 else f"{spreads} learned spreads")
+        if of_priors:
+            added.append("1 learned number of a prior" if of_priors == 1 else f"{of_priors} learned numbers of priors")
+        learned = f"; perturb added {' and '.join(added)}" if added else ""
+        lines.append(f"{noisy} of {len(self.rows) - spreads - of_priors} Parameters are perturbed{learned}.")
         return lines
 
 
-def _plural(what: str, count: int) -> str:
-    return what if count == 1 else what.replace("spread", "spreads").replace("number of a prior", "numbers of priors")
+def _is_of_prior(row: SummaryRow) -> bool:
+    return f"{row.learned_for}_{PREFIX}" in row.parameter
 
 
 def _purpose(row: SummaryRow) -> str:
     """Say what a Parameter without noise is learned for."""
     if not row.learned_for:
         return "–"
-    return f"{'prior' if f'{row.learned_for}_{PREFIX}' in row.parameter else 'spread'} of {row.learned_for}"
+    return f"{'prior' if _is_of_prior(row) else 'spread'} of {row.learned_for}"
 
 
 def _is_default(value: Any, default: Any) -> bool:

@@ -21,7 +21,7 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-# The files that take longest. They start first: one of them at the end would keep one worker busy, and the other idle.
+# The files that take longest start first. At the end, one of them would keep a worker busy while the other is idle.
 LONGEST = (
     "experiments/test_registry",
     "test_docs",
@@ -43,6 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first. `make test` keeps this order."""
     root = Path(__file__).parent
     ranks = {root / f"{name}.py": rank for rank, name in enumerate(LONGEST)}
+    assert all(path.exists() for path in ranks), "LONGEST names a file that is gone"
     items.sort(key=lambda item: ranks.get(item.path, len(LONGEST)))
 
 

@@ -95,8 +95,8 @@ class ELBO(nn.Module):
         found = with_priors(model)
         self.model, self.likelihood = model, likelihood_of(likelihood)
         self.kl_weight, self.output, self.antithetic, self.check = kl_weight, output, antithetic, check
-        # Only a first batch is looked at for mistakes: reading its numbers would make a GPU's host wait every time.
-        self._is_looked_at = not (check and isinstance(self.likelihood, Likelihood))
+        # Only the first batch is checked for mistakes, because reading its numbers makes the host wait for a GPU.
+        self._has_checked_batch = not (check and isinstance(self.likelihood, Likelihood))
         if isinstance(model, nn.parallel.DistributedDataParallel):
             self._check_parallel(model, found)
 
@@ -137,8 +137,8 @@ class ELBO(nn.Module):
                 output = call(self.model)
             log_likelihoods = (log_likelihoods + self._log_likelihoods(output, target)) / 2
         examples = count_examples(log_likelihoods, target, self.batch_dim, seen, self.num_data)
-        if not self._is_looked_at and not is_transformed():
-            self._look_at(output, target)
+        if not self._has_checked_batch and not is_transformed():
+            self._check_first_batch(output, target)
         divisor = self._divisor(batch, examples)
         log_likelihood = log_likelihoods.sum(dtype=torch.promote_types(log_likelihoods.dtype, torch.float32))
         loss = weight * divergence.to(log_likelihood.device) * (examples / self.num_data) - log_likelihood
@@ -163,9 +163,9 @@ class ELBO(nn.Module):
         pick = select_tensor if isinstance(self.likelihood, Likelihood) else select
         return self.likelihood(pick(output, self.output, of="ELBO"), target)
 
-    def _look_at(self, output: Any, target: Tensor) -> None:
+    def _check_first_batch(self, output: Any, target: Tensor) -> None:
         """Warn of what looks like a mistake in the first batch."""
-        self._is_looked_at = True
+        self._has_checked_batch = True
         with torch.no_grad():
             doubt = self.likelihood.doubt(select_tensor(output, self.output, of="ELBO"), target)
         if doubt is not None:

@@ -63,7 +63,7 @@ class Guard:
         missing = [name for name, key in learned if key not in decay]
         if missing:
             warnings.warn(
-                f"Guard: the optimiser does not have {_listed(missing)}, so nothing trains these. Make the "
+                f"Guard: the optimiser does not have {_listed(missing)}, so they are not trained. Make the "
                 "optimiser after flipout.perturb(model, …), from elbo.parameters().",
                 RuntimeWarning,
                 stacklevel=3,

@@ -1,4 +1,4 @@
-"""The number of inputs of a prediction, and what to write where something else than tensors was given."""
+"""The number of inputs of a prediction, and what to write if it was not given tensors."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -68,7 +68,10 @@ def _fix(value: Any, x: ModelInputs) -> str:
     if isinstance(value, Tensor):
         return "Expand a tensor that all inputs share, or add it in a module around the model."
     if isinstance(value, PackedSequence):
-        return "Give padded sequences, of which each row is one input: torch.nn.utils.rnn.pad_packed_sequence(…)[0]."
+        return (
+            "Pad the sequences, so that each row is one input: "
+            "torch.nn.utils.rnn.pad_packed_sequence(…, batch_first=True)[0]."
+        )
     if isinstance(value, Mapping):
         return (
             "Write {name: torch.as_tensor(value) for name, value in x.items()}; a tokenizer returns tensors with "

@@ -43,7 +43,7 @@ class Pass:
         self.process_group = process_group  # the ranks that share a batch
         self.examples: int | None = None  # set by the first layer that is called
         self.counted_by = ""
-        self.advice = ""  # what to write if a layer sees another number, if the one who set it knows
+        self.advice = ""  # what to write if a layer sees another number; empty if unknown
         self.is_certain = False  # True once a layer that depends on the number has confirmed it
         self.examples_before = 0  # examples on lower ranks
         self.uses: set[Hashable] | None = None  # weights used so far, if this is one forward pass

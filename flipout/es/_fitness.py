@@ -33,11 +33,11 @@ def checked_fitness(fitness: Any, count: int, source: str) -> Tensor:
     return numbers
 
 
-_FEW = 16  # so many members may have one coarse fitness, such as an accuracy on a few questions, by chance
+_FEW = 16  # fewer members may agree by chance, for example in their accuracy on a few questions
 
 
 def warn_if_equal(fitness: Tensor, std: float) -> None:
-    """Warn if many members, which are the first of all, have the same fitness."""
+    """Warn if all members of the first generation have the same fitness, unless they are few."""
     if len(fitness) >= _FEW and bool((fitness == fitness[0]).all()):
         warnings.warn(
             f"All {len(fitness)} members have fitness {fitness[0].item():.4g}: there is no direction to go in. Look "

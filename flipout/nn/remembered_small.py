@@ -34,7 +34,9 @@ class SmallCall(RememberedCall):
             return None
         if noise.shape != mean.shape or (bias is not None and bias.dtype != self.dtype):
             return None
-        if at_once.base and not self.is_flipped:  # examples that share one weight have the first base, whatever `group`
+        if (
+            at_once.base and not self.is_flipped
+        ):  # examples that share one weight have the first base, whatever `group` is
             return None
         op, delta = self.op, self.distribution.spread(mean, **learned) * noise
         if not self.is_flipped:

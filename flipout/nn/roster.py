@@ -81,7 +81,7 @@ def roster_of(model: nn.Module, layers: Iterable[tuple[Any, dict[str, int]]]) ->
 
 
 def _of_time_first(label: str) -> str:
-    """Return the advice for a layer whose own example dimension, 1, may not be that of the model."""
+    """Return the advice for a layer with batch_first=False, which expects the examples in dimension 1 of its input."""
     return (
         f"{label} has batch_first=False: it takes dimension 1 of its input for the examples. If they are in dimension "
         "0, make it with batch_first=True. If the model's inputs have them in dimension 1 too: perturb(…, batch_dim=1)."
