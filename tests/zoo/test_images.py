@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 import flipout
 from flipout import errors
@@ -20,7 +21,10 @@ def family(library: str, name: str, settings: dict[str, Any], size: int, **more:
     def make() -> Any:
         if library == "timm":
             return pytest.importorskip("timm").create_model(name, num_classes=5, **settings)
-        return getattr(torchvision.models, name)(num_classes=5)
+        model = getattr(torchvision.models, name)(num_classes=5)
+        for weight in (parameter for parameter in model.parameters() if parameter.dim() > 1 and not parameter.any()):
+            torch.nn.init.normal_(weight, std=0.1)  # a ViT's head starts at 0, which hides all noise before it
+        return model
 
     return Family(make, images.images(size), **more)
 
