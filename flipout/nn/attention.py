@@ -89,7 +89,9 @@ class MultiheadAttention(
         return rows_back(y, batch_dim), weights
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        for name, t, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
+        inputs = (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim))
+        is_self_attention = key is query and value is query and self._qkv_same_embed_dim
+        for name, t, width in inputs[:1] if is_self_attention else inputs:
             if not isinstance(t, Tensor):
                 raise not_a_tensor(self, t, name)
             if t.dim() not in (2, 3) or t.dim() != query.dim() or t.shape[-1] != width:
@@ -108,30 +110,26 @@ class MultiheadAttention(
                 f"{'(L, N, …)' if self.batch_first else '(N, L, …)'} make it with batch_first={not self.batch_first}."
             )
 
-    def _project(self, noise: Perturbations, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        width, bias = self.embed_dim, self._input_bias(noise)
-        if not self._qkv_same_embed_dim:
-            inputs = ((q, "q_proj_weight"), (k, "k_proj_weight"), (v, "v_proj_weight"))
-            projected = [noise.product(Linear(x.shape[-1], width), x, name, None) for x, name in inputs]
-        elif q is k and k is v:
-            projected = noise.product(Linear(width, 3 * width), q, "in_proj_weight", None).chunk(3, -1)
-        else:
-            op = Linear(width, width)
-            parts = [Part(i * width, width, 3 * width) for i in range(3)]
-            projected = [
-                noise.product(op, x, "in_proj_weight", None, part) for x, part in zip((q, k, v), parts, strict=True)
-            ]
-        if bias is not None:
-            projected = [x + b for x, b in zip(projected, bias, strict=True)]
-        return projected[0], projected[1], projected[2]
-
-    def _input_bias(self, noise: Perturbations) -> tuple[Tensor, ...] | None:
-        """Return the three biases, each (rows or 1, 1, width)."""
-        return None if self.in_proj_bias is None else noise.vector("in_proj_bias").unsqueeze(1).chunk(3, -1)
+    def _project(self, noise: Perturbations, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        width, bias = self.embed_dim, self.in_proj_bias
+        if self._qkv_same_embed_dim and q is k and k is v:
+            return noise.affine(Linear(width, 3 * width), q, "in_proj_weight", "in_proj_bias").chunk(3, -1)
+        uses: list[tuple[str, Part | None]] = [(f"{name}_proj_weight", None) for name in "qkv"]
+        if self._qkv_same_embed_dim:
+            uses = [("in_proj_weight", Part(i * width, width, 3 * width)) for i in range(3)]
+        is_plain = bias is not None and "in_proj_bias" not in noise
+        biases = bias.chunk(3) if is_plain else (None, None, None)
+        projected = tuple(
+            noise.product(Linear(x.shape[-1], width), x, name, plain, part)
+            for x, (name, part), plain in zip((q, k, v), uses, biases, strict=True)
+        )
+        if bias is None or is_plain:
+            return projected
+        vectors = noise.vector("in_proj_bias").unsqueeze(1).chunk(3, -1)
+        return tuple(x + vector for x, vector in zip(projected, vectors, strict=True))
 
     def _output(self, noise: Perturbations, y: Tensor) -> Tensor:
-        y = noise.product(Linear(self.embed_dim, self.embed_dim), y, "out_proj.weight", None)
-        return y if self.out_proj.bias is None else y + noise.vector("out_proj.bias").unsqueeze(1)
+        return noise.affine(Linear(self.embed_dim, self.embed_dim), y, "out_proj.weight", "out_proj.bias")
 
     def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
         """Return both masks as one to be added to the scores. It broadcasts to (N, heads, L, S)."""

@@ -226,6 +226,14 @@ class Perturbations:
             return Straight(op, weights[0], bias)
         return partial(op.batched(examples).apply, weight=weights, bias=bias)
 
+    def _plain(self, name: str) -> Tensor | None:
+        """Return a Parameter as it is, or None if the layer has none of that (dotted) name."""
+        parameters = self.layer._parameters
+        if name in parameters:
+            return parameters[name]
+        owner, _, last = name.rpartition(".")
+        return getattr(attrgetter(owner)(self.layer) if owner else self.layer, last, None)
+
     def affine(self, op: Op, x: Tensor, weight: str = "weight", bias: str = "bias") -> Tensor:
         """Return the op's output (N, …) for x (N, …) with a weight and a bias of the layer.
 
@@ -238,9 +246,7 @@ class Perturbations:
             bias: The name of the layer's bias.
         """
         if bias not in self.distributions:
-            parameters = self.layer._parameters
-            plain = parameters[bias] if bias in parameters else getattr(self.layer, bias, None)
-            return self.product(op, x, weight, plain)
+            return self.product(op, x, weight, self._plain(bias))
         may_form = op.formed_from is not None and self.session.formed is None and not is_tracked()
         if may_form and weight in self.distributions and x.dtype == self.dtype:
             y = self.scheme.affine(op, x, self[weight], self[bias])

@@ -58,7 +58,7 @@ class Conv(Op):
         if not any(needs):
             return None, None
         has_one_weight = self.bases is None
-        dx, dw, _ = torch.ops.aten.convolution_backward(
+        dx, dw, _ = torch.ops.aten.convolution_backward.default(
             grad if has_one_weight else self._fold(grad),
             x if has_one_weight else self._fold(x),
             weight if has_one_weight else weight.flatten(0, 1),

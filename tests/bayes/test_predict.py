@@ -129,7 +129,8 @@ def test_weights_formed_for_a_sample_are_those_of_the_draw(name, antithetic, mon
     for chunk in (1, 2, 100):
         same(predict(model, x, 20, chunk=chunk, **settings), expected)
     assert passes[-20:] == [len(x)] * 20
-    monkeypatch.setattr(_fold, "_FORMED", 2 * sum(p.numel() for p in model.parameters()))  # two samples at once
+    noisy = [p for name, p in model.named_parameters() if not name.endswith("_rho")]
+    monkeypatch.setattr(_fold, "_FORMED", 2 * sum(p.numel() for p in noisy))  # two samples at once, or three
     same(predict(model, x, 20, **settings), expected)
 
 
@@ -161,10 +162,11 @@ def test_weights_are_formed_for_many_inputs_to_few_weights(monkeypatch) -> None:
     assert len(formed) == 1
     monkeypatch.setattr(_fold, "_LARGE", 2**13)  # as many weights as 2²¹ numbers need would take seconds
     x = torch.randn(2**8, 2**5)
-    for outputs, forms in ((994, False), (993, True)):  # 33 · 993 ≤ 4 · 2¹³ + 3 < 33 · 994
-        formed.clear()
-        predict(flipout.perturb(nn.Linear(2**5, outputs), flipout.Gaussian(0.5)), x, 2, joint=True, chunk=2**8)
-        assert bool(formed) == forms
+    for outputs, forms in ((1025, False), (1024, True)):  # 32 · 1024 ≤ 4 · 2¹³ + 3 < 32 · 1025
+        for noise in (flipout.Gaussian(0.5), flipout.MeanField()):  # spreads are no weights
+            formed.clear()
+            predict(flipout.perturb(nn.Linear(2**5, outputs), noise), x, 2, joint=True, chunk=2**8)
+            assert bool(formed) == forms
 
 
 def test_formed_weights_are_rounded_once(monkeypatch) -> None:

@@ -18,7 +18,7 @@ from .launching import Launch
 from .row_sums import flip_and_sum
 from .signs import BLOCK, sign_words
 
-_BLOCKS = 8  # blocks of signs in one program
+_LANES = 1024  # numbers of a program
 _BLOCK = tl.constexpr(BLOCK)
 
 
@@ -41,12 +41,14 @@ def _flipped(
     REAL: tl.constexpr,
     INDEX: tl.constexpr,
     BLOCKS: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
     """out = ± x, or y ± x, or y + mean ± x, with the signs of each row's example.
 
     out and y are (rows, FEATURES), mean is (FEATURES,). `positions` rows belong to one example. x is (rows, FEATURES),
     or, if SHARED, has one row for every `share` examples, with `skip` examples missing from the first group. A row has
-    several blocks of 128 features, and all rows together have `total`. One program does BLOCKS of them.
+    several blocks of 128 features, and all rows together have `total`. One program does BLOCKS of them, WIDTH features
+    of each: 128, or fewer if a row has fewer.
     """
     row_blocks: tl.constexpr = (FEATURES + _BLOCK - 1) // _BLOCK
     i = tl.program_id(0).to(INDEX) * BLOCKS + tl.arange(0, BLOCKS)
@@ -56,9 +58,10 @@ def _flipped(
     words = sign_words(tl.load(seed_ptr), name, first.to(tl.int64) + example, block)
     # All 128 features at a time: in four parts of 32, with y in the place of the output, the compiler's order of loads
     # and stores took 0.12 ms for 8192 × 4096 in bfloat16 on an H200, where this takes the 0.053 of torch.add.
-    place = tl.arange(0, _BLOCK)[None, :]
-    word = words[3][:, None]
-    for part in tl.static_range(3):
+    place = tl.arange(0, WIDTH)[None, :]
+    last: tl.constexpr = (WIDTH + 31) // 32 - 1
+    word = words[last][:, None]
+    for part in tl.static_range(last):
         word = tl.where(place // 32 == part, words[part][:, None], word)
     is_flipped = ((word >> (place % 32).to(tl.uint32)) & 1) != NEGATE
     feature = block[:, None] * _BLOCK + place
@@ -121,9 +124,11 @@ def _launch(
     features = shape[dim]
     rows = shape.numel() // features
     total = rows * -(-features // BLOCK)
+    width = min(int(triton.next_power_of_2(features)), BLOCK)
+    blocks = _LANES // width
     return Launch(
         _flipped,
-        (-(-total // _BLOCKS),),
+        (-(-total // blocks),),
         total,
         rows // count,
         share or 1,
@@ -133,7 +138,8 @@ def _launch(
         NEGATE=int(negate),
         REAL=real_type(dtype),
         INDEX=index_type(shape.numel()),
-        BLOCKS=_BLOCKS,
+        BLOCKS=blocks,
+        WIDTH=width,
     )
 
 
