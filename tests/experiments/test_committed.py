@@ -18,7 +18,7 @@ FOLDERS = sorted(path.parent.name for path in RESULTS.glob("*/result.json"))
 UNSEEN = {
     "bayesian-lora": ["merged", "reloaded", "gradient-variance", "step-time"],
     "lora-information": [],
-    "lora-sentiment": ["merged", "reloaded", "step-time"],
+    "lora-sentiment": ["merged", "reloaded", "step-time", "peak-memory"],
     "es-backprop-convle": ["same-gradient"],
     "es-backprop-fc": ["same-gradient"],
     "es-discrete": ["no-gradient", "same-gradient-.*"],

@@ -95,8 +95,9 @@ class ChoiceScores(nn.Module):
                 continue
             logits = self.model(input_ids=ids[:, :length], attention_mask=mask[:, :length]).logits
             is_token, wanted = is_token[:, : length - 1], wanted[:, 1:length]
-            likelihoods = logits[:, :-1].float().log_softmax(-1)
-            chosen = likelihoods.gather(2, wanted.masked_fill(~is_token, 0).unsqueeze(2)).squeeze(2)
-            total = (chosen * is_token).sum(1)
+            # Logarithms of the choices' tokens alone: those of all logits would take gigabytes more.
+            likelihoods = logits[:, :-1][is_token].float().log_softmax(-1)
+            chosen = likelihoods.gather(1, wanted[is_token].unsqueeze(1)).squeeze(1)
+            total = chosen.new_zeros(is_token.shape).masked_scatter(is_token, chosen).sum(1)
             scores.append(total.masked_fill(~is_token.any(1), -torch.inf))
         return torch.stack(scores, 1)

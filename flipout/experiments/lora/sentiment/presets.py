@@ -33,8 +33,8 @@ LORA_SENTIMENT = Experiment(
     costs={
         "smoke": "seconds (needs flipout[peft])",
         "quick": "2 minutes on two cores: a tiny BERT with random weights (needs flipout[peft])",
-        "paper": "11 minutes of an H200 with the seeds side by side and other work running; needs the ratings in "
-        "FLIPOUT_DATA and flipout[lora,peft]",
+        "paper": "12 minutes of an H200, 11 of them with the seeds side by side and other work running; needs the "
+        "ratings in FLIPOUT_DATA and flipout[lora,peft]",
     },
     work=work,
     draw=draw,
