@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..distributions import MeanField
-from ..nn.companions import learned_companions
+from ..nn.companions import learned_companions, prior_numbers
 from ._posterior import Posterior
 from .priors import Laplace, Normal
 
@@ -30,7 +30,8 @@ def small_terms(found: Iterable[Posterior]) -> dict[Posterior, Tensor]:
 
 
 def _terms(group: list[Posterior]) -> dict[Posterior, Tensor]:
-    prior, numbers = group[0].prior, [posterior.prior_numbers for posterior in group]
+    prior = group[0].prior
+    numbers = [prior_numbers(posterior.layer, posterior.local, copies=False) for posterior in group]
     assert isinstance(prior, (Normal, Laplace))
     if any(number.dim() for number in numbers[0].values()):
         return {}
@@ -38,6 +39,6 @@ def _terms(group: list[Posterior]) -> dict[Posterior, Tensor]:
     means = torch.stack([posterior.parameter for posterior in group]).to(wide)
     rhos = torch.stack([learned_companions(posterior.layer, posterior.local)["rho"] for posterior in group]).to(wide)
     each = (-1, *[1] * (means.dim() - 1))
-    stacked = {name: torch.stack([of[name] for of in numbers]).view(each) for name in numbers[0]}
+    stacked = {name: torch.stack([of[name] for of in numbers]).to(means).view(each) for name in numbers[0]}
     divergences = prior.kl(means, group[0].distribution.spread(means, rho=rhos), stacked)
     return dict(zip(group, divergences.flatten(1).sum(1).unbind(), strict=True))

@@ -77,15 +77,21 @@ def learned_companions(layer: "Perturbed", name: str) -> dict[str, Tensor]:
     return {suffix: parameter_of(layer, f"{name}_{suffix}") for suffix in layer.flipout.learned.get(name, ())}
 
 
-def prior_numbers(layer: "Perturbed", name: str) -> dict[str, Tensor]:
-    """Return the present numbers of a Parameter's prior, as copies: data parallelism writes into buffers."""
+def prior_numbers(layer: "Perturbed", name: str, *, copies: bool = True) -> dict[str, Tensor]:
+    """Return the present numbers of a Parameter's prior.
+
+    Args:
+        layer: The layer.
+        name: The name of the Parameter in the layer.
+        copies: Copy the numbers, which data parallelism writes into. Without it the caller has to copy them itself.
+    """
     prior = getattr(layer.flipout.distributions[name], "prior", None)
     numbers = {}
     if not isinstance(prior, Prior):
         return numbers
     for suffix in layer.flipout.prior_suffixes.get(name, ()):
         value, number = attrgetter(f"{name}_{suffix}")(layer), prior.number_of(suffix)
-        numbers[number] = value.exp() if number in prior.learned else value.clone()
+        numbers[number] = value.exp() if number in prior.learned else value.clone() if copies else value
     return numbers
 
 

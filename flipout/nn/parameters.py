@@ -213,8 +213,8 @@ class Perturbations:
             # ΔW is added before the sum is rounded to the dtype of products.
             p = self.for_examples(name, first, count)
             p = replace(p, dtype=torch.promote_types(p.parameter.dtype, self.dtype))
-            weights[key] = _laid_out_like(p.parameter, self.scheme.weights(p, sign_groups(self.layer, name))).to(
-                self.dtype
+            weights[key] = _laid_out_like(
+                p.parameter, self.scheme.weights(p, sign_groups(self.layer, name)), self.dtype
             )
         return weights[key]
 
@@ -258,9 +258,9 @@ class Perturbations:
         return self.scheme.add_vector(y, self[bias], op.out_dim)
 
 
-def _laid_out_like(parameter: Tensor, weights: Tensor) -> Tensor:
+def _laid_out_like(parameter: Tensor, weights: Tensor, dtype: torch.dtype) -> Tensor:
     """Return formed kernels in the memory layout of the Parameter, so that no convolution has to copy them."""
     is_channels_last = parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
     if not is_channels_last or parameter.is_contiguous():
-        return weights
-    return weights.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, weights.shape[:2])
+        return weights.to(dtype)
+    return weights.flatten(0, 1).to(dtype, memory_format=torch.channels_last).unflatten(0, weights.shape[:2])

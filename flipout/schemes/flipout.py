@@ -157,10 +157,12 @@ class Flipout(Scheme):
         if groups is None:
             return self.vector(p)
         seed, (d0, d1) = p.seed_of_signs(self.reuse_signs), p.parameter.shape[:2]
-        over0, over1 = p.signs.over([(0, d0), (1, groups * d1)], seed, p.dtype)
-        over0, over1 = over0.unflatten(1, (groups, -1)).unsqueeze(-1), over1.unflatten(1, (groups, -1)).unsqueeze(2)
-        flips = (over0 * over1).view(p.examples, d0, d1, *[1] * (p.parameter.dim() - 2))
-        return p.mean + delta_of_each_example(p, self.group) * flips
+        r, s = p.signs.over([(0, d0), (1, groups * d1)], seed, p.dtype)
+        # Dimensions: examples, groups, outputs of a group, its inputs, positions.
+        by_group, positions = (groups, d0 // groups), [1] * (p.parameter.dim() - 2)
+        r, s = r.reshape(p.examples, *by_group, 1, *positions), s.reshape(p.examples, groups, 1, d1, *positions)
+        delta = delta_of_each_example(p, self.group).unflatten(1, by_group)
+        return torch.addcmul(p.mean.unflatten(0, by_group), delta * s, r).flatten(1, 2)
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         return flipped_sum(p, groups, coefficients, self.group, self.reuse_signs)

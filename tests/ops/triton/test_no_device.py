@@ -117,7 +117,7 @@ def pass_arguments(library: ctypes.CDLL) -> None:
     from flipout.ops.triton.launching import Launch, launch
 
     x, out, seed = torch.randn(48, 200), torch.empty(48, 200), torch.tensor(-3)
-    constants = {"SHARED": False, "NEGATE": 0, "REAL": tl.float32, "INDEX": tl.int32, "BLOCKS": 16}
+    constants = {"SHARED": False, "NEGATE": 0, "REAL": tl.float32, "INDEX": tl.int32, "BLOCKS": 16, "WIDTH": 128}
     handed.value = 9
     seen, numbers, wide = [], (), (0, 1, 2, 3, 4)  # pointers and annotated numbers take 8 bytes, the others 4
     for first, parameter in ((7, 2**60 + 5), (7, 2**60 + 5), (2**31 + 3, 11)):
