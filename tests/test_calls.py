@@ -109,15 +109,15 @@ def test_the_kl_of_three_layers_makes_few_calls() -> None:
     importlib.import_module("torch.distributed.tensor")
     model = flipout.perturb(mlp(), flipout.MeanField(prior=bayes.Normal(0.0, 1.0)))
     bayes.kl(model)
-    assert python_calls(lambda: bayes.kl(model)) <= 600
+    assert python_calls(lambda: bayes.kl(model)) <= 550
 
 
 def test_a_step_on_an_elbo_makes_few_calls() -> None:
-    """The training step makes 250 of them, the KL 595."""
+    """The training step makes 250 of them, the KL 545."""
     noise = flipout.MeanField(prior=bayes.Normal(0.0, 1.0))
     elbo = bayes.ELBO(flipout.perturb(mlp(), noise), "gaussian", num_data=1000)
     x, y = torch.randn(32, 13), torch.randn(32, 1)
-    assert python_calls(lambda: elbo(x, y).loss.backward()) <= 1065
+    assert python_calls(lambda: elbo(x, y).loss.backward()) <= 1000
 
 
 def test_a_prediction_of_32_samples_makes_few_calls() -> None:

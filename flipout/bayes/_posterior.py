@@ -13,7 +13,7 @@ from ..errors import InvalidArgument, NotPerturbed, Unsupported
 from ..nn.base import Perturbed
 from ..nn.companions import companion_names, learned_companions, prior_numbers
 from ..nn.layers import parameter_of
-from ..nn.models import parameter_names, perturbed_layers
+from ..nn.models import all_layers, names_in
 from ..nn.switches import idle_parameters
 
 CONVERT = "flipout.perturb(model, flipout.MeanField(prior=flipout.bayes.Normal(0.0, 1.0)))"
@@ -90,8 +90,8 @@ class Posterior:
 
 def posteriors(model: nn.Module) -> list[Posterior]:
     """List the posteriors of a model. Tied Parameters appear once, and those of adapters that are off do not."""
-    layers, names = perturbed_layers(model, CONVERT), parameter_names(model)
-    idle = idle_parameters(model)
+    modules, layers = all_layers(model, CONVERT)
+    names, idle = names_in(modules), idle_parameters(modules.values())
     found: dict[int, Posterior] = {}
     for label, layer in layers.items():
         for local, distribution in layer.flipout.distributions.items():

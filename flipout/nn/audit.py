@@ -33,7 +33,7 @@ class Audit(TorchFunctionMode):
         super().__init__()
         self.training = module.training
         self.error = sys.exc_info()[1]
-        self.idle = idle_parameters(module)
+        self.idle = idle_parameters(module.modules())
         self.parameters: dict[int, tuple[Any, str, str]] = {}  # id → the layer, its name there, its name in the model
         self.read: set[int] = set()
         self.kept: list[Any] = []  # keeps the Parameters alive, since the id of a freed one may be used again

@@ -1,6 +1,6 @@
 """Questions about all perturbed layers of a model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
 from torch import nn
@@ -11,7 +11,7 @@ from .base import Perturbed
 from .checks import check_module
 from .plan import Keys, parameter_key
 from .structure import follow_all
-from .walk import named_modules, named_parameters
+from .walk import named_modules, parameters_in
 
 
 def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distribution)") -> dict[str, Perturbed]:
@@ -20,18 +20,28 @@ def perturbed_layers(model: nn.Module, fix: str = "flipout.perturb(model, distri
     Raises:
         NotPerturbed: There is none. The message names the `fix`.
     """
+    return all_layers(model, fix)[1]
+
+
+def all_layers(model: nn.Module, fix: str) -> tuple[dict[str, nn.Module], dict[str, Perturbed]]:
+    """Return name → module, and `perturbed_layers`, by one walk over the model."""
     check_module(model)
     modules = named_modules(model)
     layers = {name: module for name, module in modules.items() if isinstance(module, Perturbed)}
     if not layers:
         raise NotPerturbed(f"{type(model).__name__} has no perturbed layers. Convert it first: {fix}.")
     follow_all(modules.values(), layers.values())
-    return layers
+    return modules, layers
 
 
 def parameter_names(model: nn.Module) -> dict[int, str]:
     """Return id of a Parameter → its first name."""
-    return {id(parameter): name for name, parameter in named_parameters(model)}
+    return names_in(named_modules(model))
+
+
+def names_in(modules: Mapping[str, nn.Module]) -> dict[int, str]:
+    """Return `parameter_names` of a model from its modules."""
+    return {id(parameter): name for name, parameter in parameters_in(modules)}
 
 
 def layer_keys(first_names: dict[int, str], layer: Perturbed) -> Keys:

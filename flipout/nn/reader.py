@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -29,14 +30,18 @@ def is_own(layer: Any, frame: FrameType) -> bool:
 
     That is code of this library, and methods of a layer that was written to add the noise itself.
     """
-    name = _module(frame)
-    if _is_within(name, _INSIDERS):
+    return _wants_plain(type(layer), layer._declared.reads_itself, _module(frame), frame.f_code.co_qualname)
+
+
+@lru_cache(4096)
+def _wants_plain(kind_of_layer: type, reads_itself: bool, module: str, function: str) -> bool:
+    if _is_within(module, _INSIDERS):
         return True
     return any(
-        frame.f_code.co_qualname.startswith(f"{kind.__qualname__}.") and name == kind.__module__
-        for kind in type(layer).__mro__
+        function.startswith(f"{kind.__qualname__}.") and module == kind.__module__
+        for kind in kind_of_layer.__mro__
         # A class made at run time has the name of the plain class, whose methods know nothing of noise.
-        if layer._declared.reads_itself or (hasattr(kind, "_declared") and "_origin" not in vars(kind))
+        if reads_itself or (hasattr(kind, "_declared") and "_origin" not in vars(kind))
     )
 
 

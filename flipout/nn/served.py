@@ -35,10 +35,11 @@ def is_question(func: Any) -> bool:
 
 def serve(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Compute a torch function some of whose arguments are handles, or refuse it."""
-    name, handles = name_of(func), handles_in([args, kwargs])
+    name = name_of(func)
     if name in METADATA:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
+    handles = handles_in([args, kwargs])
     if name in ("__repr__", "__str__", "__format__"):
         return f"NoisyParameter({', '.join(s.label for h in handles for s in h._sources)}, {tuple(handles[0].shape)})"
     if name == "__iter__":

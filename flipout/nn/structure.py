@@ -165,7 +165,7 @@ def follow_all(modules: Iterable[nn.Module], layers: Iterable["Perturbed"]) -> N
     """
     from .rooting import roots_on
 
-    roots = {root: module for module in modules for root in roots_on(module)}
+    roots = {root: module for module in modules if module._forward_pre_hooks for root in roots_on(module)}
     for layer in layers:
         for root, _ in layer.flipout.roots:
             module = root.structure.module and root.structure.module()

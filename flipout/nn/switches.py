@@ -1,12 +1,10 @@
 """Modules that switch perturbed layers inside them on and off, as adapters are."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from torch import nn
-
-from .walk import named_modules
 
 if TYPE_CHECKING:
     from .base import Perturbed
@@ -20,6 +18,6 @@ class Switch:
         """Yield the perturbed Parameters that calls of this module do not use at present: a layer, and a name there."""
 
 
-def idle_parameters(model: nn.Module) -> set[tuple["Perturbed", str]]:
-    """Return the perturbed Parameters that a module inside the model has switched off."""
-    return {idle for module in named_modules(model).values() if isinstance(module, Switch) for idle in module.idle()}
+def idle_parameters(modules: Iterable[nn.Module]) -> set[tuple["Perturbed", str]]:
+    """Return the perturbed Parameters that one of these modules has switched off."""
+    return {idle for module in modules if isinstance(module, Switch) for idle in module.idle()}

@@ -1,6 +1,6 @@
 """All modules of a model, in a few calls: torch's `named_modules` is a generator for each level of every module."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import nn
 
@@ -25,8 +25,13 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 def named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Yield what torch's `named_parameters` yields, in its order: each Parameter once, under its first name."""
+    return parameters_in(named_modules(model))
+
+
+def parameters_in(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield `named_parameters` of a model from its `named_modules`."""
     seen: set[int] = set()
-    for label, module in named_modules(model).items():
+    for label, module in modules.items():
         for name, parameter in module._parameters.items():
             if parameter is not None and id(parameter) not in seen:
                 seen.add(id(parameter))
