@@ -99,7 +99,7 @@ class Fold:
         self.samples_at_once = max(min(chunk // self.inputs, self.group if is_filled else self.group * bases), 1)
         length = min(chunk, self.inputs)
         self.blocks = [Block(i, min(length, self.inputs - i)) for i in range(0, self.inputs, length)]
-        weights = sum(p.numel() for layer in self.layers.values() for p in _noisy_parameters(layer))
+        weights = max(sum(p.numel() for layer in self.layers.values() for p in _noisy_parameters(layer)), 1)
         self.forms = joint and self._forms(length, weights)
         if self.forms:
             self.samples_at_once = min(self.group, _FORMED // weights)
