@@ -71,7 +71,7 @@ class NoisyParameter(Tensor):
         handle._is_transposed, handle._is_routed = is_transposed, is_routed
         return handle
 
-    # Asked most often, by code that casts its input: 2 µs here, 6 through `__torch_function__`.
+    # Asked most often, by code that casts its input: 0.1 µs here, 2.6 through `__torch_function__`.
     dtype = property(lambda self: self._at_mean.dtype)  # pyright: ignore[reportAssignmentType]
     device = property(lambda self: self._at_mean.device)  # pyright: ignore[reportAssignmentType]
     shape = property(lambda self: self._at_mean.shape)  # pyright: ignore[reportAssignmentType]
