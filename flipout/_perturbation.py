@@ -148,6 +148,8 @@ class Perturbation:
         start = first - self.base
         if self.bases > 1 and self.noise is not None and 0 <= start <= self.bases - count:
             return self._rows_of(self.spread * self.noise.narrow(0, start, count), 1)
+        if count == 1:
+            return self._sample(*self._start(first)).unsqueeze(0)
         return self._sample(self._starts(NOISE, first, count))
 
     def shard_of_deltas(self, shard: Shard, count: int) -> Tensor:

@@ -27,9 +27,9 @@ def bases_of(p: Perturbation, group: int | None) -> tuple[int, int, int]:
 def delta_of_each_example(p: Perturbation, group: int | None) -> Tensor:
     """Return the ΔŴ of each example, of shape (examples, *shape), or (1, *shape) if all share one."""
     first, count, group = bases_of(p, group)
-    if count == 1:
-        return p.delta(first).unsqueeze(0)
     deltas = p.deltas(first, count)
+    if count == 1:
+        return deltas
     if p.examples == count * group:  # whole groups
         return deltas.repeat_interleave(group, 0)
     index = torch.arange(p.first, p.first + p.examples, device=deltas.device) // group - first

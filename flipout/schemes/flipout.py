@@ -158,11 +158,11 @@ class Flipout(Scheme):
             return self.vector(p)
         seed, (d0, d1) = p.seed_of_signs(self.reuse_signs), p.parameter.shape[:2]
         r, s = p.signs.over([(0, d0), (1, groups * d1)], seed, p.dtype)
-        # Dimensions: examples, groups, outputs of a group, its inputs, positions.
-        by_group, positions = (groups, d0 // groups), [1] * (p.parameter.dim() - 2)
-        r, s = r.reshape(p.examples, *by_group, 1, *positions), s.reshape(p.examples, groups, 1, d1, *positions)
-        delta = delta_of_each_example(p, self.group).unflatten(1, by_group)
-        return torch.addcmul(p.mean.unflatten(0, by_group), delta * s, r).flatten(1, 2)
+        if groups > 1:  # each output has the signs of its own group's inputs
+            s = s.reshape(p.examples, groups, 1, d1).expand(-1, -1, d0 // groups, -1)
+        positions = [1] * (p.parameter.dim() - 2)
+        s = s.reshape(p.examples, d0 if groups > 1 else 1, d1, *positions)
+        return torch.addcmul(p.mean, delta_of_each_example(p, self.group) * s, r.reshape(p.examples, d0, 1, *positions))
 
     def weighted(self, p: Perturbation, groups: int | None, coefficients: Tensor) -> Tensor:
         return flipped_sum(p, groups, coefficients, self.group, self.reuse_signs)

@@ -169,6 +169,15 @@ def test_weights_are_formed_for_many_inputs_to_few_weights(monkeypatch) -> None:
             assert bool(formed) == forms
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_model_whose_noisy_weights_are_empty_predicts() -> None:
+    """The inputs have as many numbers as formed weights ask for."""
+    model = nn.Sequential(nn.Linear(80, 0), nn.Linear(0, 3))
+    flipout.perturb(model, flipout.Gaussian(0.1), where="1.weight")
+    made = predict(model, torch.randn(2**15, 80), 4, joint=True, chunk=2**15)
+    assert torch.equal(made.mean, model[1].bias.detach().expand(2**15, 3))
+
+
 def test_formed_weights_are_rounded_once(monkeypatch) -> None:
     model = flipout.perturb(nn.Linear(8, 8, bias=False), flipout.Gaussian(2.0**-9))
     nn.init.ones_(model.weight)

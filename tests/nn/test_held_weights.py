@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 import flipout
 from flipout import errors
@@ -31,3 +32,21 @@ def test_example_weights_need_a_held_pass_with_a_batch(model):
             flipout.example_weights(model[1])
     with flipout.sampling(model), pytest.raises(errors.NoExampleWeights, match="no draw is held"):
         flipout.example_weights(model[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "groups"), [(nn.Conv2d, (3, 1), 1), (nn.ConvTranspose2d, (1, 3), 1), (nn.Conv2d, (4, 4), 4)]
+)
+def test_example_weights_of_channels_last_can_be_differentiated(kind, sizes, groups) -> None:
+    """torch's backward pass refuses a kernel with one output whose first stride is not that of all others together."""
+    layer = kind(*sizes, 3, groups=groups)
+    plain = nn.functional.conv2d if kind is nn.Conv2d else nn.functional.conv_transpose2d
+    model = flipout.perturb(layer, flipout.Gaussian(0.3)).to(memory_format=torch.channels_last)
+    x = torch.randn(4, sizes[0], 6, 6).to(memory_format=torch.channels_last)
+    with flipout.hold(model, seed=1):
+        y, weights = model(x), flipout.example_weights(model)
+        alone = [plain(x[n : n + 1], weights["weight"][n], layer.bias, groups=groups) for n in range(4)]
+    torch.testing.assert_close(torch.cat(alone), y)
+    (expected,) = torch.autograd.grad(y.square().sum(), layer.weight, retain_graph=True)
+    (actual,) = torch.autograd.grad(torch.cat(alone).square().sum(), layer.weight)
+    torch.testing.assert_close(actual, expected)
