@@ -172,10 +172,10 @@ def test_weights_are_formed_for_many_inputs_to_few_weights(monkeypatch) -> None:
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_a_model_whose_noisy_weights_are_empty_predicts() -> None:
     """The inputs have as many numbers as formed weights ask for."""
-    model = nn.Sequential(nn.Linear(80, 0), nn.Linear(0, 3))
-    flipout.perturb(model, flipout.Gaussian(0.1), where="1.weight")
+    last = nn.Linear(0, 3)
+    model = flipout.perturb(nn.Sequential(nn.Linear(80, 0), last), flipout.Gaussian(0.1), where="1.weight")
     made = predict(model, torch.randn(2**15, 80), 4, joint=True, chunk=2**15)
-    assert torch.equal(made.mean, model[1].bias.detach().expand(2**15, 3))
+    assert torch.equal(made.mean, last.bias.detach().expand(2**15, 3))
 
 
 def test_formed_weights_are_rounded_once(monkeypatch) -> None:
