@@ -9,16 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from .._arguments import whole_number
+from .._left import perturbed_parameters
 from .._model_calls import ModelCall, ModelInputs, OutputSelector, check_selector, model_call, select_tensor
 from ..draws.at_once import FILLED
 from ..draws.draw import fresh_seed, runs
 from ..draws.passes import Pass
 from ..errors import AsymmetricDistribution, InvalidArgument, InvalidInput
-from ..nn.base import Perturbed
 from ..nn.contexts import drawing
 from ..nn.eval_mode import in_eval
 from ..nn.formed_calls import FormedCalls
-from ..nn.layers import parameter_of
 from ..nn.linear import Linear
 from ..nn.models import perturbed_layers
 from ..nn.walk import named_parameters
@@ -99,10 +98,12 @@ class Fold:
         self.samples_at_once = max(min(chunk // self.inputs, self.group if is_filled else self.group * bases), 1)
         length = min(chunk, self.inputs)
         self.blocks = [Block(i, min(length, self.inputs - i)) for i in range(0, self.inputs, length)]
-        weights = max(sum(p.numel() for layer in self.layers.values() for p in _noisy_parameters(layer)), 1)
-        self.forms = joint and self._forms(length, weights)
-        if self.forms:
-            self.samples_at_once = min(self.group, _FORMED // weights)
+        self.forms = False
+        if joint:
+            weights = max(sum(p.numel() for p in perturbed_parameters(model).values()), 1)
+            self.forms = self._forms(length, weights)
+            if self.forms:
+                self.samples_at_once = min(self.group, _FORMED // weights)
         if seed is None:
             drawn = fresh_seed(device)
             seed = int(drawn) if drawn.device.type == "cpu" else drawn  # on a GPU, reading it would make the host wait
@@ -195,11 +196,6 @@ class Fold:
                 f"predict: inputs of shape {shapes} given, {self.inputs} examples in dimension {self.batch_dim}; "
                 f"{count} samples of them were folded into it.{alone} The model said: {error}"
             ) from error
-
-
-def _noisy_parameters(layer: Perturbed) -> list[Tensor]:
-    """Return the Parameters that have noise, without their spreads."""
-    return [parameter_of(layer, name) for name in layer.flipout.distributions]
 
 
 def _not_running(**fields: Any) -> Pass:

@@ -60,8 +60,9 @@ def checked_targets(of: str, prediction: "Prediction", target: Any) -> Tensor:
     shape, is_tensor = tuple(prediction.total.shape), isinstance(target, Tensor)
     if not is_tensor or tuple(target.shape) != shape:
         found = f"of shape {tuple(target.shape)}" if is_tensor else f"of {type(target)}"
-        fix = f" Write target.view{shape}." if is_tensor and target.numel() == prediction.total.numel() else ""
-        fix = fix if is_tensor else " Write torch.as_tensor(target)."
+        fix = "" if is_tensor else " Write torch.as_tensor(target)."
+        if is_tensor and target.numel() == prediction.total.numel():
+            fix = f" Write target.view{shape}."
         raise InvalidInput(
             f"{of}: targets {found}; this prediction, with a mean of shape {tuple(prediction.mean.shape)}, has targets "
             f"of shape {shape}. Nothing is broadcast.{fix}"

@@ -91,7 +91,10 @@ def prior_numbers(layer: "Perturbed", name: str, *, copies: bool = True) -> dict
         return numbers
     for suffix in layer.flipout.prior_suffixes.get(name, ()):
         value, number = attrgetter(f"{name}_{suffix}")(layer), prior.number_of(suffix)
-        numbers[number] = value.exp() if number in prior.learned else value.clone() if copies else value
+        if number in prior.learned:
+            numbers[number] = value.exp()
+        else:
+            numbers[number] = value.clone() if copies else value
     return numbers
 
 

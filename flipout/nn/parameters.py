@@ -157,7 +157,7 @@ class Perturbations:
             weight: The name of the layer's weight.
             *biases: Names of biases to add.
         """
-        without_noise = [getattr(self.layer, bias, None) for bias in biases if bias not in self]
+        without_noise = [self._plain_bias(bias) for bias in biases if bias not in self]
         present = [bias.to(self.dtype) for bias in without_noise if bias is not None]
         plain = reduce(torch.add, present) if present else None
         if weight in self and self.session.formed is not None:
@@ -226,13 +226,12 @@ class Perturbations:
             return Straight(op, weights[0], bias)
         return partial(op.batched(examples).apply, weight=weights, bias=bias)
 
-    def _plain(self, name: str) -> Tensor | None:
-        """Return a Parameter as it is, or None if the layer has none of that (dotted) name."""
-        parameters = self.layer._parameters
-        if name in parameters:
-            return parameters[name]
-        owner, _, last = name.rpartition(".")
-        return getattr(attrgetter(owner)(self.layer) if owner else self.layer, last, None)
+    def _plain_bias(self, name: str) -> Tensor | None:
+        """Return a bias that has no noise; None if the layer has no such bias. The name may be dotted."""
+        try:
+            return parameter_of(self.layer, name)
+        except AttributeError:
+            return None
 
     def affine(self, op: Op, x: Tensor, weight: str = "weight", bias: str = "bias") -> Tensor:
         """Return the op's output (N, …) for x (N, …) with a weight and a bias of the layer.
@@ -246,7 +245,7 @@ class Perturbations:
             bias: The name of the layer's bias.
         """
         if bias not in self.distributions:
-            return self.product(op, x, weight, self._plain(bias))
+            return self.product(op, x, weight, self._plain_bias(bias))
         may_form = op.formed_from is not None and self.session.formed is None and not is_tracked()
         if may_form and weight in self.distributions and x.dtype == self.dtype:
             y = self.scheme.affine(op, x, self[weight], self[bias])

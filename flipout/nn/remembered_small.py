@@ -34,10 +34,8 @@ class SmallCall(RememberedCall):
             return None
         if noise.shape != mean.shape or (bias is not None and bias.dtype != self.dtype):
             return None
-        if (
-            at_once.base and not self.is_flipped
-        ):  # examples that share one weight have the first base, whatever `group` is
-            return None
+        if at_once.base and not self.is_flipped:
+            return None  # examples that share one weight have the first base, whatever `group` is
         op, delta = self.op, self.distribution.spread(mean, **learned) * noise
         if not self.is_flipped:
             return op.apply(x, mean + delta, bias)
