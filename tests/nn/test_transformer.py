@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import flipout
 from tests.nn.transformers import HEADS, WIDTH, WORDS, Wrapper, causal, options
 from tests.oracles import Case, Draws, check, draws, offsets, tensor
 
@@ -56,6 +57,25 @@ def test_whole_transformer(batch_first: bool, norm_first: bool, where: Any, draw
     rows, dim = draw.rows * 2, 0 if batch_first else 1
     inputs = (sequence(batch_first, rows, 2), sequence(batch_first, rows, 3))
     check(Case(Wrapper(module), inputs, (dim, dim), (dim,), where=where), draw, offset)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
+def test_an_unbatched_input_is_one_example(kind: Any, batch_first: bool) -> None:
+    """Its tokens are the rows of the linear layers inside, and all of them see one weight."""
+    layer = kind(WIDTH, HEADS, dtype=torch.float64, **options(batch_first, False))
+    model, batch_dim = flipout.perturb(layer, flipout.Gaussian(0.3)), 0 if batch_first else 1
+    x = torch.randn(5, WIDTH, dtype=torch.float64)
+
+    def call(x: Tensor) -> Tensor:
+        return model(x) if kind is nn.TransformerEncoderLayer else model(x, x)
+
+    with flipout.hold(model, seed=1):
+        alone = call(x)
+    with flipout.hold(model, seed=1):
+        torch.testing.assert_close(call(x.unsqueeze(batch_dim)).squeeze(batch_dim), alone)
+    model.eval()
+    assert not torch.allclose(call(x), alone)
 
 
 class LanguageModel(nn.Module):
